@@ -11,12 +11,13 @@ use crate::session_selector::SessionSelector;
 use outlast::clock::{Clock, Entropy};
 use outlast::runtime::agents::agent_registry;
 use outlast::runtime::delivery::feed;
-use outlast::runtime::views::session_list::{self, SessionFilter, TitledSession};
-use outlast::runtime::views::wait_explanation::{self, Unblocker, WaitExplanation};
+use outlast::runtime::views::session_list;
+use outlast::runtime::views::wait_explanation;
 use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::store::{
     CancelOutcome, FeedCursor, ForkRequest, ForkTo, HistoryTurn, SessionView, Store, TurnView,
 };
+use outlast::views::{SessionFilter, TitledSession, Unblocker, WaitExplanation};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::record::{NodeRef, Record, Seq};
 use outlast::vocab::wait::CompletionKey;

@@ -4,9 +4,9 @@
 //! question as a durable step, and waits for an event with the same name.
 use crate::backend::CommandBackend;
 use crate::formatting;
-use outlast::runtime::views::wait_explanation::{BlockingWait, Unblocker};
 use outlast::store::SessionView;
 use outlast::tools::{ASK_USER, UserQuestion};
+use outlast::views::{BlockingWait, Unblocker};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{BatchCall, Command, Outcome, StepOutcome};
 use outlast::vocab::record::{EffectPerformed, EffectRequested, Fact, Record};

@@ -1,7 +1,6 @@
 //! API keys, organisations, the audit log, and the caller's identity.
 use crate::Client;
-use outlast_ports::orgs::{AuditRange, KeyView, Org};
-use outlast_ports::rows::AuditRow;
+use outlast_views::{AuditRange, AuditRow, KeyView, Org};
 use outlast_vocab::access::{Principal, Scopes};
 use outlast_vocab::id::KeyId;
 use outlast_vocab::message::Name;

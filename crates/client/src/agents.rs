@@ -3,7 +3,7 @@ use crate::Client;
 use crate::http::{parse_json, with_json};
 use crate::page::PageJson;
 use crate::sessions::unknown_value;
-use outlast_ports::configs::{ConfigKind, StoredConfig};
+use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::package::PinnedPackage;
 use outlast_vocab::{Error, Hash, Millis};
 use reqwest::Method;

@@ -2,8 +2,7 @@
 use crate::Client;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
-use outlast_ports::attachment_upload::BlobLocation;
-use outlast_ports::store::AttachmentView;
+use outlast_views::{AttachmentView, BlobLocation};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType};
 use outlast_vocab::{Error, Hash, Kind, SessionId};

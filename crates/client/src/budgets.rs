@@ -1,9 +1,7 @@
 //! Usage and limits: costs, budgets and rate limits.
 use crate::Client;
 use crate::http::{parse_json, with_json};
-use outlast_ports::budget::{BudgetAccountView, BudgetSetBy, EffectiveBudget};
-use outlast_ports::rate::RateView;
-use outlast_runtime::views::costs::{CostDimension, CostTotals};
+use outlast_views::{BudgetAccountView, BudgetSetBy, CostDimension, CostTotals, EffectiveBudget, RateView};
 use outlast_vocab::budget::{Budget, BudgetAccount, Percent, Period, UsageAmount};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;

@@ -2,8 +2,10 @@
 use crate::Client;
 use crate::http::QueryPairs;
 use crate::page::{PAGE_ITEMS_MAX, PageJson};
-use outlast_ports::store::{ForkTo, HistoryTurn, LastTurn, SessionState, SessionView, TurnState, TurnView};
-use outlast_runtime::views::session_list::{SessionFilter, TitledSession};
+use outlast_views::{
+    ForkTo, HistoryTurn, LastTurn, SessionFilter, SessionState, SessionView, TitledSession, TurnState,
+    TurnView,
+};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::event::Event;

@@ -2,7 +2,7 @@
 use crate::Client;
 use crate::http::parse_json;
 use crate::page::PageJson;
-use outlast_ports::outbox::{DeliveryView, SinkView};
+use outlast_views::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Error, Failure, Kind, Millis, SessionId, TurnId};
 use reqwest::Method;

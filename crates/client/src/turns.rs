@@ -1,10 +1,10 @@
 //! Turns: show, cancel and retry them, and explain why they do not progress.
 use crate::Client;
 use crate::sessions::{self, parse_end, unknown_value};
-use outlast_ports::store::{CancelOutcome, TurnView, WriteCount};
-use outlast_runtime::views::durability::Durability;
-use outlast_runtime::views::wait_explanation::{BlockingWait, TurnProgress, Unblocker, WaitExplanation};
-use outlast_runtime::worker::{RetryOutcome, RetryPlace};
+use outlast_views::{
+    BlockingWait, CancelOutcome, Durability, RetryOutcome, RetryPlace, TurnProgress, TurnView, Unblocker,
+    WaitExplanation, WriteCount,
+};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;

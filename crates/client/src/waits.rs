@@ -1,8 +1,6 @@
 //! Waits of turns for something outside: completions, approvals and unknown outcomes; and approvals for whole sessions.
 use crate::Client;
-use outlast_ports::store::{ResolveResult, UnknownCall};
-use outlast_ports::votes::{SessionGrant, Vote, VoteOutcome};
-use outlast_runtime::policy::approvals::ApprovalQuestion;
+use outlast_views::{ApprovalQuestion, ResolveResult, SessionGrant, UnknownCall, Vote, VoteOutcome};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::id::{ApprovalId, CallId, GrantId};
 use outlast_vocab::label::{Labels, Provenance};

@@ -5,9 +5,8 @@
 //!
 //! A vote approves exactly the request that was shown. An approval id identifies one call with its arguments and
 //! becomes invalid if the arguments change.
-use outlast_ports::votes::VoteOutcome;
 use outlast_runtime::Runtime;
-use outlast_runtime::policy::approvals::ApprovalQuestion;
+use outlast_views::{ApprovalQuestion, VoteOutcome};
 use outlast_vocab::access::{Principal, Scope};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::policy::{Approval, ApprovalVerdict};

@@ -1,8 +1,9 @@
 //! Sessions as resources: a paginated list, and each transcript as JSON or Markdown.
-use outlast_ports::store::{LastEnd, MAIN_HEAD, SessionView};
+use outlast_ports::store::MAIN_HEAD;
 use outlast_runtime::Runtime;
 use outlast_runtime::views::messages::{self, MessagePageEnd, SessionMessage};
-use outlast_runtime::views::session_list::{self, SessionFilter};
+use outlast_runtime::views::session_list;
+use outlast_views::{LastEnd, SessionFilter, SessionView, TitledSession};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{NodeRef, Seq, TurnEndKind};
@@ -88,7 +89,7 @@ pub(crate) async fn list(
         (SESSIONS_PER_PAGE, SESSIONS_PER_PAGE),
     )
     .await?;
-    let resource = |listed: session_list::TitledSession| {
+    let resource = |listed: TitledSession| {
         let SessionView { id, key, state, turns, last_turn, .. } = listed.session;
         let title: String = listed.title.chars().take(TITLE_CHARS).collect();
         let ended =

@@ -221,6 +221,7 @@ mod capability;
 #[cfg(doctest)]
 mod guide;
 mod input_builder;
+mod ports;
 pub mod rerun;
 pub mod service;
 mod session;
@@ -306,8 +307,7 @@ pub use outlast_objects as objects;
 pub use outlast_ports::ResultFuture;
 pub use outlast_ports::memory::MemoryStore;
 pub use outlast_ports::{
-    archive, attachment_upload, budget, clock, configs, contents, hook, metrics, model, orgs, outbox,
-    payment, payment_outbox, plugin, policy, rate, search, sink, spawner, store, tool, trigger, votes,
+    archive, clock, contents, hook, metrics, model, payment, plugin, policy, search, spawner, tool, trigger,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
@@ -322,8 +322,10 @@ pub use outlast_store as sqlite;
 #[cfg(feature = "telemetry")]
 pub use outlast_telemetry as telemetry;
 pub use outlast_tools as tools;
+pub use outlast_views as views;
 pub use outlast_vocab as vocab;
 pub use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId};
+pub use ports::{attachment_upload, budget, configs, orgs, outbox, payment_outbox, rate, sink, store, votes};
 pub use session::{Session, Turn};
 
 // Tools derive the schemas of their arguments. Re-exported so that programs need not pick matching versions.

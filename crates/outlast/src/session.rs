@@ -1,10 +1,11 @@
 //! Handles for sessions and turns.
 use crate::InputBuilder;
-use outlast_ports::store::{AcceptReceipt, CancelOutcome, MAIN_HEAD, SessionTarget};
+use outlast_ports::store::{AcceptReceipt, MAIN_HEAD, SessionTarget};
 use outlast_ports::tool::schema_of;
 use outlast_runtime::Runtime;
 use outlast_runtime::delivery::events::SessionEventStream;
 use outlast_runtime::turn::output_schema::value_of;
+use outlast_views::CancelOutcome;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::overlay::Overlay;

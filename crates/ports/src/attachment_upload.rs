@@ -106,15 +106,6 @@ pub(crate) fn attachment_of(
     Ok(Attachment { id, content: put.content, media_type, name })
 }
 
-/// Where content is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlobLocation {
-    /// In the database.
-    Database,
-    /// In external storage, under its hash.
-    Outside,
-}
-
 /// A worker's request to mark content for deletion.
 #[derive(Clone, Debug)]
 pub struct DeletionRequest {

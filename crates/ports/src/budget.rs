@@ -6,10 +6,10 @@
 //! This module has the types and the [`BudgetStore`] trait. The rules are in [`crate::ledger`].
 use crate::ResultFuture;
 use crate::page::Page;
+use outlast_views::BudgetAccountView;
 use outlast_vocab::budget::{Budget, BudgetAccount, BudgetDeficit, Budgets, UsageAmount};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::{Millis, ReplayKey, TurnId};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,44 +133,6 @@ pub struct BudgetShortfall {
     pub pauses_turns: bool,
     /// When the budget's next period begins.
     pub renewed_at: Option<Millis>,
-}
-
-/// A budget account, as queries return it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BudgetAccountView {
-    /// The organisation.
-    pub org: OrgId,
-    /// The name of the owner within the organisation, and of the period if the budget is per day or month.
-    pub name: String,
-    /// The budget that an operator set. `None` if the agent's budget applies.
-    pub operator_budget: Option<Budget>,
-    /// The budget that applies. `None` if nothing is limited any longer.
-    pub effective: Option<EffectiveBudget>,
-    /// The amount used, including `lost`.
-    pub spent: UsageAmount,
-    /// The amount reserved for running effects.
-    pub reserved: UsageAmount,
-    /// The part of `spent` that is assumed because the real usage is unknown.
-    pub lost: UsageAmount,
-}
-
-/// A budget that applies, with its origin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EffectiveBudget {
-    /// The budget.
-    pub budget: Budget,
-    /// Who set it.
-    pub by: BudgetSetBy,
-}
-
-/// Who set a budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BudgetSetBy {
-    /// An operator, overriding the agent.
-    Operator,
-    /// The agent, as declared when usage was last counted.
-    Agent,
 }
 
 /// A budget that a turn pauses for.

@@ -51,7 +51,7 @@ pub use turn::{
 pub use votes::{approval_progress, grants, revoke_grant, session_grants, vote};
 
 use crate::rows::{LastEnded, ReadRows, RecordBody, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
-use crate::store::SessionState;
+use outlast_views::SessionState;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::limits::INLINE_BYTES;

@@ -2,20 +2,18 @@
 //!
 //! It runs the same ledger on plain maps. If a unit of work fails, it is rolled back from an undo log.
 use crate::BoxFuture;
-use crate::attachment_upload::{BlobLocation, SweepCounter};
-use crate::configs::ConfigKind;
+use crate::attachment_upload::SweepCounter;
 use crate::contents::byte_range;
-use crate::orgs::{AuditRange, Org};
 use crate::outbox::DeliveryPosition;
-use crate::rate::RateView;
 use crate::rows::{
-    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
-    GrantRow, KeyRow, NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, ReadRows, RecordAddress,
-    RecordBody, RecordRange, RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow,
-    TrialState, TurnNo, TurnRow, VoteRow, taken,
+    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow, GrantRow, KeyRow,
+    NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordBody, RecordRange,
+    RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TrialState, TurnNo,
+    TurnRow, VoteRow, taken,
 };
 use crate::sink::OutputPosition;
-use crate::store::{Backend, Durability, Fence, SessionState, StoreStatus, TurnState};
+use crate::store::{Backend, Durability, Fence, StoreStatus};
+use outlast_views::{AuditRange, AuditRow, BlobLocation, ConfigKind, Org, RateView, SessionState, TurnState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;

@@ -5,30 +5,12 @@
 use crate::ResultFuture;
 use crate::ledger;
 use crate::page::Page;
-use crate::rows::{AuditRow, KeyRow};
+use crate::rows::KeyRow;
 use crate::store::Backend;
+use outlast_views::{AuditRange, AuditRow, KeyView, Org};
 use outlast_vocab::access::{Access, ApiKey, Principal, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
-use outlast_vocab::message::Name;
 use outlast_vocab::{Error, Hash, Millis};
-
-/// An organisation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Org {
-    /// Its id.
-    pub id: OrgId,
-    /// Its unique name.
-    pub name: Name,
-    /// When it was created.
-    pub created: Millis,
-}
-
-impl Default for Org {
-    /// The organisation that every database has from the start.
-    fn default() -> Self {
-        Self { id: OrgId::DEFAULT, name: "default".parse().expect("it is a name"), created: Millis(0) }
-    }
-}
 
 /// A new API key. It contains only the seal of the secret, not the secret.
 #[derive(Clone, Debug)]
@@ -47,41 +29,11 @@ pub struct SealedApiKey {
     pub expires: Option<Millis>,
 }
 
-/// An API key as shown to users.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyView {
-    /// Its id.
-    pub id: KeyId,
-    /// The organisation that it gives access to.
-    pub org: OrgId,
-    /// The principal in whose name it acts.
-    pub by: Principal,
-    /// Its scopes.
-    pub scopes: Scopes,
-    /// When it was created.
-    pub created: Millis,
-    /// When it expires.
-    pub expires: Option<Millis>,
-    /// When it was revoked.
-    pub revoked: Option<Millis>,
-}
-
 impl From<KeyRow> for KeyView {
     fn from(row: KeyRow) -> Self {
         let KeyRow { id, org, by, scopes, created, expires, revoked, seal: _ } = row;
         Self { id, org, by, scopes, created, expires, revoked }
     }
-}
-
-/// A range of the audit log.
-#[derive(Clone, Copy, Debug)]
-pub struct AuditRange {
-    /// Only entries after this number.
-    pub after: u64,
-    /// Only entries at or after this time.
-    pub since: Millis,
-    /// The maximum number of entries.
-    pub limit: usize,
 }
 
 /// Organisations, API keys and the audit log.

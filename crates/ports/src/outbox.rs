@@ -13,8 +13,9 @@
 use crate::ResultFuture;
 use crate::page::Page;
 use crate::rows::TurnNo;
-use crate::sink::{OutputPosition, SinkOutput, SinkTopic};
-use outlast_vocab::id::{DeliveryId, SessionId, TurnId, WorkerId};
+use crate::sink::{OutputPosition, SinkOutput};
+use outlast_views::{DeliveryView, SinkTopic, SinkView};
+use outlast_vocab::id::{DeliveryId, TurnId, WorkerId};
 use outlast_vocab::{Failure, Millis};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -87,42 +88,6 @@ pub struct DeliverySchedule {
     pub is_due: bool,
     /// When the next delivery is due.
     pub next: Option<Millis>,
-}
-
-/// A sink, as queries return it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SinkView {
-    /// Its name.
-    pub name: String,
-    /// When the sink was first registered.
-    pub since: Millis,
-    /// The number of records that were not yet scanned for it.
-    pub behind: u64,
-    /// The number of outputs that are pending.
-    pub due: u64,
-    /// The number of outputs that were given up.
-    pub dead: u64,
-    /// The number of outputs delivered so far.
-    pub delivered: u64,
-}
-
-/// A delivery, as queries return it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeliveryView {
-    /// Its id.
-    pub id: DeliveryId,
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: TurnId,
-    /// The topic of the output.
-    pub topic: SinkTopic,
-    /// The number of attempts.
-    pub attempts: u32,
-    /// When it is due. `None` if it was given up.
-    pub due_at: Option<Millis>,
-    /// Why the last attempt failed.
-    pub failure: Option<Failure>,
 }
 
 /// The position of a delivery among those of its sink. Turns are numbered in the order they are accepted.

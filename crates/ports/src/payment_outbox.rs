@@ -9,31 +9,13 @@
 use crate::ResultFuture;
 use crate::ledger;
 use crate::store::Backend;
-use outlast_vocab::id::{SessionId, TurnId};
+use outlast_views::PendingPayment;
+use outlast_vocab::id::TurnId;
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::payment::Payment;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Failure, Millis};
 use std::time::Duration;
-
-/// A payment whose decision is to be sent to its authority.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingPayment {
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: TurnId,
-    /// The payment, with the decision on it.
-    pub payment: Payment,
-    /// When the decision was made.
-    pub since: Millis,
-    /// How often the decision was sent to the authority.
-    pub attempts: u32,
-    /// When the decision is sent next.
-    pub due_at: Millis,
-    /// Why the authority did not accept it the last time.
-    pub failure: Option<Failure>,
-}
 
 /// The backoff between attempts: it starts at `first`, doubles each time, and is at most `most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! never returned, so no rate is ever exceeded.
 use crate::ResultFuture;
 use crate::page::Page;
+use outlast_views::RateView;
 use outlast_vocab::id::OrgId;
 use outlast_vocab::message::RateName;
 use outlast_vocab::rate::{AdmissionAttempt, RateAdmission, RateLimit, RateState, admit};
@@ -87,43 +88,6 @@ impl RateLimiter for LocalRateLimiter {
 pub fn rejection_of(rate: &RateName, free: Millis, now: Millis) -> Failure {
     let seconds = now.until(free).as_millis().div_ceil(1_000);
     Failure::new(Kind::RateExceeded, format!("the rate `{rate}` has no room for {seconds} s; ask again then"))
-}
-
-/// A rate and its current state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RateView {
-    /// The organisation.
-    pub org: OrgId,
-    /// Its name.
-    pub name: String,
-    /// Microseconds between two calls, as of the last request.
-    pub every: u64,
-    /// The maximum number of calls at once.
-    pub burst: u32,
-    /// When the next call fits, and where the queue ends.
-    pub state: RateState,
-    /// The number of admitted calls.
-    pub taken: u64,
-    /// The number of rejected calls.
-    pub refused: u64,
-    /// When it was last used.
-    pub asked: Millis,
-}
-
-impl RateView {
-    /// Creates the view of a rate that was never used.
-    pub fn unused(org: OrgId, name: &str) -> Self {
-        let name = name.to_owned();
-        let state = RateState::default();
-        Self { org, name, every: 0, burst: 1, state, taken: 0, refused: 0, asked: Millis(0) }
-    }
-
-    /// Returns how many calls could start at this time.
-    pub fn calls_available(&self, now: Millis) -> u32 {
-        let ahead = now.0.saturating_mul(1_000).checked_sub(self.state.next.max(self.state.queue_end));
-        let available = ahead.map_or(0, |ahead| ahead / self.every.max(1) + 1);
-        u32::try_from(available).unwrap_or(u32::MAX).min(self.burst)
-    }
 }
 
 /// The rates that a store keeps.

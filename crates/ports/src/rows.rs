@@ -6,14 +6,13 @@
 //!
 //! Rows are addressed by small numbers that the engine assigns, because an index over random ids halves the write
 //! rate of a journal.
-use crate::attachment_upload::{BlobLocation, SweepCounter};
-use crate::configs::ConfigKind;
-use crate::orgs::{AuditRange, Org};
+use crate::attachment_upload::SweepCounter;
 use crate::outbox::DeliveryPosition;
-use crate::rate::RateView;
 use crate::sink::OutputPosition;
-use crate::store::{Fence, SessionState, TurnState, WriteCount};
-use crate::votes::Vote;
+use crate::store::Fence;
+use outlast_views::{
+    AuditRange, AuditRow, BlobLocation, ConfigKind, Org, RateView, SessionState, TurnState, Vote, WriteCount,
+};
 use outlast_vocab::access::{Access, OrgVisibility, Principal, Scopes};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::archive::SessionLine;
@@ -420,25 +419,6 @@ pub struct KeyRow {
     pub expires: Option<Millis>,
     /// When the key was revoked.
     pub revoked: Option<Millis>,
-}
-
-/// An entry of the audit log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRow {
-    /// Its number. Numbers are assigned in the order of the entries.
-    pub no: u64,
-    /// When the action was done.
-    pub at: Millis,
-    /// The organisation in which it was done.
-    pub org: OrgId,
-    /// The principal that did it.
-    pub by: Principal,
-    /// The name of the action ([`outlast_vocab::access::AuditAction::name`]).
-    pub act: String,
-    /// The object of the action, usually an id.
-    pub subject: String,
-    /// Further details for people. Contains neither arguments nor results.
-    pub detail: String,
 }
 
 /// One version of an agent, a harness or a capability.

@@ -3,9 +3,10 @@
 //! A tool names the services that it needs in [`crate::tool::Tool::Needs`], and gets no others. Some services live as
 //! long as the program ([`Service`]). Others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`],
 //! [`Progress`], [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]).
-use crate::store::{AttachmentView, Upload};
+use crate::store::Upload;
 use crate::tool::schema_of;
 use crate::{BoxFuture, ResultFuture};
+use outlast_views::AttachmentView;
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};

@@ -6,63 +6,21 @@
 //! each output exactly once. [`crate::outbox`] decides what is due and which worker delivers it.
 use crate::ResultFuture;
 use crate::outbox::{FeedStart, SinkSubscription};
+use outlast_views::SinkTopic;
 use outlast_vocab::access::Principal;
 use outlast_vocab::approval_link::PublicUrl;
 use outlast_vocab::id::{ApprovalId, DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::limits;
-use outlast_vocab::message::shown;
 use outlast_vocab::policy::ApprovalRequirement;
 use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// The maximum length of a sink's name in bytes.
 const NAME_BYTES: usize = 64;
-
-/// A kind of event that a sink can subscribe to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SinkTopic {
-    /// A turn ended.
-    TurnEnded,
-    /// A call waits for an approval.
-    ApprovalRequested,
-    /// A reminder of a call that waits for an approval.
-    ApprovalReminded,
-    /// More people may approve the call.
-    ApprovalEscalated,
-}
-
-impl SinkTopic {
-    /// All topics.
-    pub const ALL: [Self; 4] =
-        [Self::TurnEnded, Self::ApprovalRequested, Self::ApprovalReminded, Self::ApprovalEscalated];
-
-    /// Returns its name: the `type` of a message.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TurnEnded => "turn.ended",
-            Self::ApprovalRequested => "approval.requested",
-            Self::ApprovalReminded => "approval.reminded",
-            Self::ApprovalEscalated => "approval.escalated",
-        }
-    }
-}
-
-impl FromStr for SinkTopic {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|topic| topic.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            let detail = format!("expected what a sink is told of ({names}), got `{}`", shown(text));
-            Error::new(Kind::ConfigInvalid, detail)
-        })
-    }
-}
 
 /// Identifies an event of a turn. One record may contain several events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -7,47 +7,44 @@
 //! This module knows neither SQL nor a particular engine. A database implements only [`Backend`]. The traits here are
 //! implemented for every backend in terms of [`crate::ledger`], which holds the rules.
 use crate::archive::ArchiveStore;
-use crate::attachment_upload::{
-    self, AttachmentUpload, BlobLocation, DeletionRequest, ExternalContentStore, SweepCounter,
-};
+use crate::attachment_upload::{self, AttachmentUpload, DeletionRequest, ExternalContentStore, SweepCounter};
 use crate::budget::{
-    AwaitedBudget, BudgetAccountView, BudgetStore, BudgetUpdate, FirstCallReservation, OpenReservation,
-    ReservationResult,
+    AwaitedBudget, BudgetStore, BudgetUpdate, FirstCallReservation, OpenReservation, ReservationResult,
 };
-use crate::configs::{ConfigKind, ConfigStore, StoredConfig};
+use crate::configs::ConfigStore;
 use crate::contents::StoredContent;
 use crate::ledger;
 use crate::metrics::HistogramValue;
 use crate::orgs::OrgStore;
 use crate::outbox::{
-    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DeliveryView, DueDelivery,
-    SinkOutbox, SinkSubscription, SinkView,
+    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DueDelivery, SinkOutbox,
+    SinkSubscription,
 };
 use crate::page::Page;
 use crate::payment_outbox::PaymentOutbox;
-use crate::rate::{AdmissionDecision, AdmissionRequest, RateStore, RateView};
+use crate::rate::{AdmissionDecision, AdmissionRequest, RateStore};
 use crate::rows::{CrashGuard, ReadRows, Rows};
 use crate::scoped::ScopedStore;
 use crate::search::MessageSearch;
 use crate::votes::VoteStore;
 use crate::{BoxFuture, ResultFuture};
+use outlast_views::{
+    AttachmentView, BudgetAccountView, CancelOutcome, ConfigKind, DeliveryView, ForkTo, HistoryTurn, LastEnd,
+    RateView, ResolveResult, SessionView, SinkView, StoredConfig, TurnView, UnknownCall, WaitingTurn,
+};
 use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Budget, BudgetAccount};
-use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::message::{Attachment, MediaType, Message, Part, PluginName, ToolName};
-use outlast_vocab::record::{
-    ClaimRef, Fact, InputDelivery, NodeRef, OutcomeVerdict, Record, Seq, TurnEnd, TurnEndKind,
-};
+use outlast_vocab::message::{Attachment, MediaType, Message, Part, PluginName};
+use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Record, Seq, TurnEnd};
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Failure, Hash, Kind, Limits, Millis};
+use outlast_vocab::{Error, Failure, Hash, Limits, Millis};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -330,17 +327,6 @@ pub struct PartialReplyText {
     pub text: String,
 }
 
-/// An attachment of a session, as queries return it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttachmentView {
-    /// The attachment's metadata.
-    pub attachment: Attachment,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// Where its content is stored.
-    pub location: BlobLocation,
-}
-
 /// A change to one value of a session. `None` removes the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueWrite {
@@ -397,187 +383,6 @@ pub enum TurnAfterCommit {
     Next(Box<ClaimedTurn>),
 }
 
-/// The result of resolving a wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolveResult {
-    /// The resolution that is in effect: the first one.
-    pub first: Resolution,
-    /// Whether that is the resolution of this call.
-    pub is_yours: bool,
-}
-
-/// The result of a cancel request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CancelOutcome {
-    /// The turn will stop.
-    Requested,
-    /// The turn was still queued and has ended.
-    EndedBeforeStart,
-    /// The turn had already ended.
-    AlreadyEnded(TurnEnd),
-}
-
-/// The scheduling state of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionState {
-    /// There is nothing to do.
-    Idle,
-    /// A turn waits for a worker.
-    Ready,
-    /// A worker runs a turn.
-    Leased,
-    /// A turn waits for something external.
-    Parked,
-    /// A turn is held back because workers died while it ran. It runs alone next.
-    Held,
-}
-
-impl SessionState {
-    /// Every state.
-    pub const ALL: [Self; 5] = [Self::Idle, Self::Ready, Self::Leased, Self::Parked, Self::Held];
-
-    /// Returns the name of the state, as tables show it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Ready => "ready",
-            Self::Leased => "running",
-            Self::Parked => "parked",
-            Self::Held => "held",
-        }
-    }
-}
-
-/// The turn of a session that ended last, or the turn that is stuck now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastTurn {
-    /// Its id.
-    pub id: TurnId,
-    /// How it ended.
-    pub end: LastEnd,
-}
-
-/// How the last turn of a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastEnd {
-    /// The turn ended.
-    Ended(TurnEndKind),
-    /// The turn has not ended but cannot continue until a person or a deployment fixes the cause.
-    Stuck,
-}
-
-impl LastEnd {
-    /// Returns every end that the last turn of a session can have. An input that joined another turn is not a turn,
-    /// so `Joined` is excluded.
-    pub fn all() -> impl Iterator<Item = Self> {
-        let ends = TurnEndKind::ALL.into_iter().filter(|kind| *kind != TurnEndKind::Joined);
-        ends.map(Self::Ended).chain([Self::Stuck])
-    }
-
-    /// Returns the name of the end, as filters and tables use it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ended(kind) => kind.name(),
-            Self::Stuck => "stuck",
-        }
-    }
-}
-
-impl FromStr for LastEnd {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::all().find(|end| end.name() == name).ok_or_else(|| {
-            let names = Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
-            Error::new(Kind::InputInvalid, format!("expected how a turn ended ({names}), got `{name}`"))
-        })
-    }
-}
-
-/// A session, as queries return it.
-#[derive(Clone, Debug)]
-pub struct SessionView {
-    /// Its id.
-    pub id: SessionId,
-    /// The organisation that owns it.
-    pub org: OrgId,
-    /// The caller's key for it.
-    pub key: Option<String>,
-    /// Its scheduling state.
-    pub state: SessionState,
-    /// When it was opened.
-    pub created: Millis,
-    /// When it last changed.
-    pub updated: Millis,
-    /// How many inputs it accepted.
-    pub turns: u32,
-    /// Its last record.
-    pub last: JournalPosition,
-    /// Its heads by name.
-    pub heads: Vec<(String, Option<NodeRef>)>,
-    /// The message it was forked from.
-    pub forked_from: Option<NodeRef>,
-    /// The turn that is running or parked.
-    pub active: Option<TurnId>,
-    /// The worker that runs it.
-    pub worker: Option<WorkerId>,
-    /// The waits of a parked turn.
-    pub waits: Vec<Wait>,
-    /// When a worker resumes the parked or held turn if no event arrives first.
-    pub wake_at: Option<Millis>,
-    /// Workers that died while they drove its turn, since the turn's last progress.
-    pub deaths: u32,
-    /// What models and priced tools cost in it, where prices were known. `None` for sessions older than the counter.
-    pub cost: Option<Cost>,
-    /// The turn that ended last, or that is stuck now. `None` before a turn ended.
-    pub last_turn: Option<LastTurn>,
-}
-
-/// A turn, as queries return it.
-#[derive(Clone, Debug)]
-pub struct TurnView {
-    /// Its id.
-    pub id: TurnId,
-    /// Its session.
-    pub session: SessionId,
-    /// Its index in the session, counted from 0.
-    pub index: u32,
-    /// Its state.
-    pub state: TurnState,
-    /// The message it follows.
-    pub parent: Option<NodeRef>,
-    /// The positions of its first message and its last message so far.
-    pub span: (Seq, Seq),
-    /// How it ended. The end is written once and never changes.
-    pub end: Option<TurnEnd>,
-    /// How many writes the turn took. `None` if it was imported or is older than the counter.
-    pub writes: Option<WriteCount>,
-    /// The turn that this one retries.
-    pub retry_of: Option<TurnId>,
-    /// Whether it was imported without a signature of this database, so its content is untrusted.
-    pub foreign: bool,
-}
-
-/// The writes of a turn: the one that accepted it, and those of the workers that ran it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteCount {
-    /// The number of writes.
-    pub commits: u64,
-    /// How long the turn waited for them, where a later write could report it.
-    pub waited: Duration,
-}
-
-/// The state of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnState {
-    /// Accepted, but not begun.
-    Queued,
-    /// Begun.
-    Active,
-    /// Over.
-    Ended,
-}
-
 /// The work that a worker can find in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerAgenda {
@@ -591,45 +396,6 @@ pub struct WorkerAgenda {
     pub next_notice: Option<Millis>,
 }
 
-/// A call whose outcome is unknown.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UnknownCall {
-    /// Outlast's id of the call, which is also its idempotency key for external services.
-    pub call: CallId,
-    /// The tool.
-    pub tool: ToolName,
-    /// The arguments of the call.
-    pub arguments: Value,
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: TurnId,
-    /// Its claim in the journal.
-    pub claim: ClaimRef,
-    /// When it was claimed.
-    pub since: Millis,
-}
-
-/// A turn that waits, and what it waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitingTurn {
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: TurnId,
-    /// What it waits for.
-    pub wait: Wait,
-}
-
-/// A part of the history: the records of one turn that form its transcript, up to and including `last_in_branch`.
-#[derive(Debug)]
-pub struct HistoryTurn {
-    /// The records, in order. Those after the cut serve only to restore results.
-    pub records: Vec<Record>,
-    /// The last record that belongs to this branch.
-    pub last_in_branch: Seq,
-}
-
 /// The request to branch a session.
 #[derive(Clone, Debug)]
 pub struct ForkRequest {
@@ -641,20 +407,6 @@ pub struct ForkRequest {
     pub to: ForkTo,
     /// The current time.
     pub now: Millis,
-}
-
-/// Where a branch is created.
-#[derive(Clone, Debug)]
-pub enum ForkTo {
-    /// In a new session.
-    Session {
-        /// Its id.
-        fresh: SessionId,
-        /// The caller's key for it.
-        key: Option<String>,
-    },
-    /// In the same session under a new head.
-    Head(String),
 }
 
 /// A position in the feed of all sessions.

@@ -8,14 +8,12 @@
 use crate::ResultFuture;
 use crate::ledger;
 use crate::page::Page;
-use crate::store::{Backend, ResolveResult};
-use outlast_vocab::approval::SentNotices;
+use crate::store::Backend;
+use outlast_views::{ApprovalProgress, SessionGrant, VoteOutcome};
 use outlast_vocab::effect::{BatchCall, Command};
-use outlast_vocab::id::{GrantId, OrgId, SessionId, TurnId};
+use outlast_vocab::id::{GrantId, SessionId, TurnId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::label::Labels;
-use outlast_vocab::message::{RuleId, ToolName};
-use outlast_vocab::policy::{Approval, ApprovalVerdict};
+use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{EffectRequested, Fact, Record, Seq};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Hash, Millis};
@@ -38,40 +36,6 @@ pub struct VoteRequest {
     pub now: Millis,
 }
 
-/// The result of a vote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VoteOutcome {
-    /// The vote is counted, and more votes are needed.
-    MoreNeeded {
-        /// The number of votes so far.
-        votes: usize,
-        /// The number of votes needed.
-        of: usize,
-    },
-    /// The request is decided, by this vote or earlier.
-    Decided(ResolveResult),
-}
-
-/// An approving vote that did not decide the request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vote {
-    /// The voter.
-    pub by: String,
-    /// When the vote was cast.
-    pub at: Millis,
-    /// The verdict.
-    pub verdict: ApprovalVerdict,
-}
-
-/// The progress of an approval request that is not decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ApprovalProgress {
-    /// The votes in the order they were cast.
-    pub votes: Vec<Vote>,
-    /// The reminders and escalation sent so far.
-    pub given: SentNotices,
-}
-
 /// A session in which a notice about an approval request was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentNotice {
@@ -79,37 +43,6 @@ pub struct SentNotice {
     pub session: SessionId,
     /// Its last record, which is the notice.
     pub last: Seq,
-}
-
-/// An approval for the rest of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionGrant {
-    /// Its id.
-    pub id: GrantId,
-    /// The organisation.
-    pub org: OrgId,
-    /// The session.
-    pub session: SessionId,
-    /// The fingerprint of what it covers ([`outlast_vocab::approval::GrantScope::fingerprint`]).
-    pub covers_form: Hash,
-    /// The tool.
-    pub tool: ToolName,
-    /// The rule that asked.
-    pub rule: RuleId,
-    /// The labels of the call it was given for: untrusted sources that may have caused the call. A call with any
-    /// further label is not covered.
-    pub labels: Labels,
-    /// The people who gave it.
-    pub by: Vec<String>,
-    /// When it was given.
-    pub at: Millis,
-}
-
-impl SessionGrant {
-    /// Returns whether the approval covers a call of this form with these labels.
-    pub fn covers(&self, form: Hash, labels: &Labels) -> bool {
-        self.covers_form == form && labels.is_within(&self.labels)
-    }
 }
 
 /// Votes on approval requests, and approvals for the rest of a session.

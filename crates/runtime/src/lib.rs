@@ -33,4 +33,4 @@ pub mod worker;
 
 pub use agents::agent_registry::AgentBundle;
 pub use agents::resolved_agent::{ResolvedAgent, RuntimeServices};
-pub use worker::{Input, RetryOutcome, RetryPlace, RunningTurn, Runtime, RuntimeConfig, WorkerLoad};
+pub use worker::{Input, RunningTurn, Runtime, RuntimeConfig, WorkerLoad};

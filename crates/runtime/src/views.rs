@@ -3,9 +3,9 @@
 pub mod context_usage;
 pub mod costs;
 pub mod difference;
-pub mod durability;
 pub mod messages;
 pub mod metrics;
 pub mod session_list;
 pub mod timeline;
+pub(crate) mod unreported_write_time;
 pub mod wait_explanation;

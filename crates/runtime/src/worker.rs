@@ -26,23 +26,25 @@ use crate::worker::keys::{ApiKeyGrant, issue};
 use crate::worker::tasks::Tasks;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::clock::{Clock, Entropy};
-use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::contents::ContentStorage;
 use outlast_ports::hook::HookAt;
 use outlast_ports::metrics::{MetricSink, MetricsSnapshot};
 use outlast_ports::model::ModelProvider;
-use outlast_ports::orgs::{self, Org};
+use outlast_ports::orgs;
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::RateLimiter;
 use outlast_ports::sink::SubscribedSink;
 use outlast_ports::spawner::Spawner;
 use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, CancelOutcome, ClaimedTurn, Fence, Lease, LeaseRequest, MAIN_HEAD,
-    ResolveResult, RetryRequest, SessionTarget, Store, TurnState,
+    AcceptReceipt, AcceptRequest, ClaimedTurn, Fence, Lease, LeaseRequest, MAIN_HEAD, RetryRequest,
+    SessionTarget, Store,
 };
 use outlast_ports::tool::ToolProvider;
-use outlast_ports::votes::VoteOutcome;
+use outlast_views::{
+    CancelOutcome, ConfigKind, Org, ResolveResult, RetryOutcome, RetryPlace, StoredConfig, TurnState,
+    VoteOutcome,
+};
 use outlast_vocab::access::{Access, ApiKey, Scope};
 use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::id::{ApprovalId, CallId, DeliveryId};
@@ -198,31 +200,6 @@ impl Input {
             files: Vec::new(),
         }
     }
-}
-
-/// Where a turn is retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryPlace {
-    /// On its own head, in its place.
-    SameHead,
-    /// In a new session that forks before the turn.
-    Fork,
-}
-
-/// The result of a retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryOutcome {
-    /// The turn had not ended, and continues.
-    Woken,
-    /// The turn had ended, and a new turn retries it.
-    NewTurn {
-        /// The session of the new turn: the original one or a fork of it.
-        session: SessionId,
-        /// The new turn.
-        turn: TurnId,
-        /// Whether the retry existed before.
-        duplicate: bool,
-    },
 }
 
 /// A handle to a running worker. Cheap to clone. [`Runtime::shut_down`] stops the worker.

@@ -1,7 +1,7 @@
 //! Runs recorded sessions again. The program provides the function that does so, because the server knows no
 //! agents.
 use outlast_ports::BoxFuture;
-use outlast_ports::orgs::Org;
+use outlast_views::Org;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! The database has one ended, one parked and one in-flight turn, each in a separate session whose key says
 //! which. The output of the ended turn waits for delivery. A second organisation has an API key and a session
 //! with one of these keys.
-use outlast_ports::orgs::{Org, OrgStore, SealedApiKey};
+use outlast_ports::orgs::{OrgStore, SealedApiKey};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
 use outlast_ports::sink::SinkOutput;
 use outlast_ports::store::{
@@ -12,6 +12,7 @@ use outlast_ports::store::{
     Store, TurnTransition, Turns, ValueWrite,
 };
 use outlast_store::SqliteStore;
+use outlast_views::Org;
 use outlast_vocab::access::{Access, ApiKey, Scope};
 use outlast_vocab::effect::{
     BatchCall, Generation, ModelCall, ModelOutcome, Reply, StopReason, ToolBatch, ToolChoice, Usage,

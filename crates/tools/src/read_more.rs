@@ -1,7 +1,7 @@
 //! `read_more`: reads more of an attachment, such as a result that was too large to show in full.
 use outlast_ports::service::Attachments;
-use outlast_ports::store::AttachmentView;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
+use outlast_views::AttachmentView;
 use outlast_vocab::Error;
 use outlast_vocab::id::AttachmentId;
 use schemars::JsonSchema;

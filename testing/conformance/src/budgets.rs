@@ -2,10 +2,11 @@
 use super::RuleResult;
 use super::store_under_test::{NOW, StoreUnderTest, commit};
 use outlast_ports::budget::{
-    AwaitedBudget, BudgetReservation, BudgetSetBy, BudgetSettlement, BudgetShortfall, BudgetUpdate,
-    BudgetWait, EffectiveBudget, OpenReservation, PriceKnowledge, ReservationResult,
+    AwaitedBudget, BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait,
+    OpenReservation, PriceKnowledge, ReservationResult,
 };
-use outlast_ports::store::{Commit, Lease, SessionState, TurnAfterCommit, TurnTransition};
+use outlast_ports::store::{Commit, Lease, TurnAfterCommit, TurnTransition};
+use outlast_views::{BudgetSetBy, EffectiveBudget, SessionState};
 use outlast_vocab::budget::{
     Budget, BudgetAccount, BudgetDeficit, Budgets, Measure, Percent, Period, UsageAmount,
 };

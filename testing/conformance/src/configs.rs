@@ -1,7 +1,7 @@
 //! Agents, harnesses and capabilities in a database: every version is kept.
 use super::RuleResult;
 use super::store_under_test::{ALL, LATER, NOW, StoreUnderTest, refused};
-use outlast_ports::configs::ConfigKind::{Agent, Capability, Harness};
+use outlast_views::ConfigKind::{Agent, Capability, Harness};
 use outlast_vocab::Kind;
 use outlast_vocab::overlay::Layer;
 use serde_json::json;

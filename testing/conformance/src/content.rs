@@ -2,11 +2,11 @@
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, commit, refused, reply, session_id, settled};
 use outlast_ports::attachment_upload::AttachmentUpload;
-use outlast_ports::attachment_upload::BlobLocation;
 use outlast_ports::store::{
-    AcceptRequest, AttachmentView, Commit, ForkRequest, ForkTo, Lease, PartialReplyChange, PartialReplyText,
-    TurnTransition, Upload, ValueWrite,
+    AcceptRequest, Commit, ForkRequest, Lease, PartialReplyChange, PartialReplyText, TurnTransition, Upload,
+    ValueWrite,
 };
+use outlast_views::{AttachmentView, BlobLocation, ForkTo};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::message::{MediaType, Part};

@@ -1,11 +1,10 @@
 //! Bookkeeping for contents outside the database: counted uses, and deletions that do not race with attachments.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, refused};
-use outlast_ports::attachment_upload::{
-    AttachmentUpload, BlobLocation, DeletionRequest, ExternalUpload, SweepCounter,
-};
+use outlast_ports::attachment_upload::{AttachmentUpload, DeletionRequest, ExternalUpload, SweepCounter};
 use outlast_ports::contents::StoredContent;
 use outlast_ports::store::{AcceptRequest, LeaseRequest};
+use outlast_views::BlobLocation;
 use outlast_vocab::id::SessionId;
 use outlast_vocab::message::MediaType;
 use outlast_vocab::{Error, Hash, Kind, Millis};

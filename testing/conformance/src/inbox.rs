@@ -4,7 +4,8 @@ use super::store_under_test::{
     NOW, StoreUnderTest, by_key, expect_gapless, input, keyed, next_turn, refused, session_id,
 };
 use futures_util::future::join_all;
-use outlast_ports::store::{AcceptRequest, Fence, SessionState, SessionTarget, TurnState};
+use outlast_ports::store::{AcceptRequest, Fence, SessionTarget};
+use outlast_views::{SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, TurnId};
 use outlast_vocab::message::{Attachment, MediaType, Part};
 use outlast_vocab::record::{self, Fact, InputDelivery, Seq};

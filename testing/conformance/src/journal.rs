@@ -4,9 +4,8 @@ use super::store_under_test::{
     ALL, NOW, StoreUnderTest, asked, call, commit, expect_gapless, input, model_call, performed, read, reply,
     session_id, settled, started, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{
-    Commit, FeedCursor, FeedRecord, Fence, ForkRequest, ForkTo, Lease, TurnTransition, WriteCount,
-};
+use outlast_ports::store::{Commit, FeedCursor, FeedRecord, Fence, ForkRequest, Lease, TurnTransition};
+use outlast_views::{ForkTo, WriteCount};
 use outlast_vocab::effect::{DurableStep, ModelFailure, ModelOutcome, Sleep, SleepOutcome, StepOutcome};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::record::{

@@ -11,15 +11,17 @@ use super::votes::{approval_key, call_needing_approval, input_of_clerk};
 use super::{Fixture, RuleResult, SharedFixture, fresh};
 use access_matrix::SampleIds;
 use outlast_ports::ResultFuture;
-use outlast_ports::configs::{ConfigKind, StoredConfig};
-use outlast_ports::orgs::{AuditRange, KeyView, Org, SealedApiKey};
-use outlast_ports::outbox::{CollectRequest, DeliveryView, FeedStart, SinkSubscription};
+use outlast_ports::orgs::SealedApiKey;
+use outlast_ports::outbox::{CollectRequest, FeedStart, SinkSubscription};
 use outlast_ports::page::Page;
 use outlast_ports::store::{
-    AcceptRequest, Commit, ForkRequest, ForkTo, Lease, MAIN_HEAD, SessionTarget, Store, TurnTransition,
-    UnknownCall, Upload, ValueWrite,
+    AcceptRequest, Commit, ForkRequest, Lease, MAIN_HEAD, SessionTarget, Store, TurnTransition, Upload,
+    ValueWrite,
 };
-use outlast_ports::votes::{SessionGrant, VoteRequest};
+use outlast_ports::votes::VoteRequest;
+use outlast_views::{
+    AuditRange, ConfigKind, DeliveryView, ForkTo, KeyView, Org, SessionGrant, StoredConfig, UnknownCall,
+};
 use outlast_vocab::access::{Access, ApiKey, Principal, Scope, Scopes};
 use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::effect::ToolOutcome;

@@ -1,8 +1,9 @@
 //! Payments that are decided but not yet confirmed by their authority: none is forgotten.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, answer, answered, asked, call, refused};
-use outlast_ports::payment_outbox::{PaymentBackoff, PendingPayment};
+use outlast_ports::payment_outbox::PaymentBackoff;
 use outlast_ports::store::{Lease, TurnTransition};
+use outlast_views::PendingPayment;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::message::ToolResult;

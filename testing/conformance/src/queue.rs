@@ -4,10 +4,8 @@ use super::store_under_test::{
     ALL, NOW, StoreUnderTest, UNTIL, answer, call, expect_gapless, input, joined, next_turn, performed,
     refused, reply, settled, started, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{
-    AcceptRequest, CancelOutcome, ForkRequest, ForkTo, SessionState, TurnAfterCommit, TurnState,
-    TurnTransition,
-};
+use outlast_ports::store::{AcceptRequest, ForkRequest, TurnAfterCommit, TurnTransition};
+use outlast_views::{CancelOutcome, ForkTo, SessionState, TurnState};
 use outlast_vocab::effect::{Sleep, SleepOutcome};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Seq, TurnEnd};

@@ -3,7 +3,8 @@ use super::RuleResult;
 use super::store_under_test::{
     ALL, LATER, NOW, StoreUnderTest, call, next_turn, refused, session_id, wait_until,
 };
-use outlast_ports::store::{FeedCursor, ForkRequest, ForkTo, SessionState, SessionTarget, TurnState};
+use outlast_ports::store::{FeedCursor, ForkRequest, SessionTarget};
+use outlast_views::{ForkTo, SessionState, TurnState};
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::{OutcomeVerdict, Seq};
 use outlast_vocab::{Error, Kind};

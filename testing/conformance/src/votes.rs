@@ -1,8 +1,9 @@
 //! Approval requests: who decides them, and what is approved for the rest of a session.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, asked, call, input, performed, refused, session_id};
-use outlast_ports::store::{AcceptRequest, Lease, ResolveResult, SessionTarget, TurnTransition};
-use outlast_ports::votes::{SessionGrant, VoteOutcome, VoteRequest};
+use outlast_ports::store::{AcceptRequest, Lease, SessionTarget, TurnTransition};
+use outlast_ports::votes::VoteRequest;
+use outlast_views::{ResolveResult, SessionGrant, VoteOutcome};
 use outlast_vocab::approval::{AppliedGrant, GrantScope};
 use outlast_vocab::effect::AwaitEvent;
 use outlast_vocab::id::GrantId;

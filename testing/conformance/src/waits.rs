@@ -5,7 +5,8 @@ use super::store_under_test::{
     wait_key, wait_until,
 };
 use futures_util::future::join_all;
-use outlast_ports::store::{ResolveResult, SessionState, TurnAfterCommit};
+use outlast_ports::store::TurnAfterCommit;
+use outlast_views::{ResolveResult, SessionState};
 use outlast_vocab::id::TurnId;
 use outlast_vocab::record::Fact;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};

@@ -8,10 +8,9 @@ use crate::tools::AT_MOST_ONCE;
 use outlast_conformance::block_on;
 use outlast_disk::{Disk, Mount};
 use outlast_kernel::transcript;
-use outlast_ports::store::{
-    ContentQueries, Journal, MAIN_HEAD, Queries, SessionState, SessionView, TurnState,
-};
+use outlast_ports::store::{ContentQueries, Journal, MAIN_HEAD, Queries};
 use outlast_store::SqliteStore;
+use outlast_views::{SessionState, SessionView, TurnState};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{ClaimRef, EffectAnswered, EffectRequested, Fact, Record, Seq, TurnEnd};
@@ -230,7 +229,7 @@ impl SessionRecords {
     fn read_end_state(
         &self,
         store: &SqliteStore,
-        turns: &[outlast_ports::store::TurnView],
+        turns: &[outlast_views::TurnView],
         found: &mut OracleFindings,
     ) -> Result<SessionEndState, Error> {
         let ends = turns.iter().map(|turn| match &turn.end {

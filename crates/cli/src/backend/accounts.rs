@@ -5,14 +5,15 @@ use outlast::clock::Clock;
 use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::orgs::{AuditRange, KeyView};
 use outlast::rate::RateView;
-use outlast::runtime::views::costs::{self, CostDimension, CostTotals};
+use outlast::runtime::views::costs;
 use outlast::runtime::worker::system::SystemClock;
 use outlast::store::AttachmentView;
+use outlast::views::AuditRow;
+use outlast::views::{CostDimension, CostTotals};
 use outlast::vocab::budget::{Budget, BudgetAccount};
 use outlast::vocab::id::KeyId;
 use outlast::vocab::package::PinnedPackage;
 use outlast::{Error, Kind, SessionId, TurnId};
-use outlast_ports::rows::AuditRow;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -1,10 +1,9 @@
 //! Reads whole sessions, or all sessions: search, model context, durability costs, hash chains.
 use super::CommandBackend;
 use outlast::runtime::views::context_usage::{ContextUsage, tokens, who};
-use outlast::runtime::views::durability::Durability;
-use outlast::runtime::views::session_list::SessionFilter;
 use outlast::search::{MessageMatch, SearchQuery};
 use outlast::store::SessionView;
+use outlast::views::{Durability, SessionFilter};
 use outlast::vocab::search_terms::{EXCERPT, SearchTerms};
 use outlast::{Error, SessionId, TurnId};
 use outlast_client::{MessageHit, PromptShare, PromptView, PromptViewMessage};

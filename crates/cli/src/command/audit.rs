@@ -7,9 +7,9 @@ use clap::Args;
 use outlast::clock::Clock;
 use outlast::orgs::AuditRange;
 use outlast::runtime::worker::system::SystemClock;
+use outlast::views::AuditRow;
 use outlast::vocab::Millis;
 use outlast::{Error, Limits};
-use outlast_ports::rows::AuditRow;
 use serde_json::json;
 use std::num::NonZeroUsize;
 

@@ -4,7 +4,7 @@ use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::runtime::views::costs::{self, CostTotals};
+use outlast::views::{CostDimension, CostTotals};
 use outlast::vocab::cost::Cost as Money;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -49,13 +49,13 @@ impl CostArgs {
             None => None,
         };
         let by = match self.by {
-            CostGrouping::Session => costs::CostDimension::Session,
-            CostGrouping::Agent => costs::CostDimension::Agent,
-            CostGrouping::Model => costs::CostDimension::Model,
-            CostGrouping::Source => costs::CostDimension::Source,
-            CostGrouping::Tool => costs::CostDimension::Tool,
-            CostGrouping::Day => costs::CostDimension::Day,
-            CostGrouping::Turn => costs::CostDimension::Turn,
+            CostGrouping::Session => CostDimension::Session,
+            CostGrouping::Agent => CostDimension::Agent,
+            CostGrouping::Model => CostDimension::Model,
+            CostGrouping::Source => CostDimension::Source,
+            CostGrouping::Tool => CostDimension::Tool,
+            CostGrouping::Day => CostDimension::Day,
+            CostGrouping::Turn => CostDimension::Turn,
         };
         let spent = desk.spent(session, by).await?;
         if self.json {

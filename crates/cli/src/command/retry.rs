@@ -5,7 +5,7 @@ use crate::follow::{TurnOutput, WaitBehavior, follow};
 use crate::global_args::GlobalArgs;
 use crate::turn_driver::TurnDriver;
 use clap::Args;
-use outlast::runtime::worker::RetryPlace;
+use outlast::views::RetryPlace;
 use outlast::{Error, TurnId};
 
 /// Retries a turn that is stuck, waits for a model provider, or has ended without an answer.

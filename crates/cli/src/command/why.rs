@@ -4,9 +4,8 @@ use crate::global_args::GlobalArgs;
 use crate::terminal::{self, one_line};
 use clap::Args;
 use outlast::Error;
-use outlast::runtime::views::durability::Durability;
-use outlast::runtime::views::wait_explanation::{self, BlockingWait, TurnProgress, Unblocker};
 use outlast::store::WriteCount;
+use outlast::views::{BlockingWait, Durability, TurnProgress, Unblocker, WaitExplanation};
 use outlast::vocab::record::TurnEnd;
 use serde_json::{Value, json};
 
@@ -47,7 +46,7 @@ impl WhyArgs {
     }
 }
 
-fn print(why: &wait_explanation::WaitExplanation, data: &GlobalArgs) {
+fn print(why: &WaitExplanation, data: &GlobalArgs) {
     let what = why.turn.map_or_else(|| why.session.to_string(), |turn| turn.to_string());
     let since = formatting::when(why.since);
     terminal::say(&match &why.standing {
@@ -143,8 +142,8 @@ fn wait_text(blocked: &BlockingWait, turn: &str, data: &GlobalArgs) -> String {
     }
 }
 
-fn as_json(why: &wait_explanation::WaitExplanation) -> Value {
-    let wait_explanation::WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
+fn as_json(why: &WaitExplanation) -> Value {
+    let WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
     let waits: Vec<Value> = waits
         .iter()
         .map(|BlockingWait { wait, since, call, unblocked_by: mover }| {

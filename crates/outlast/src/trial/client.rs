@@ -3,8 +3,9 @@
 use super::clock::OffsetClock;
 use super::guarantee::{Guarantee, GuaranteeFailure};
 use outlast_ports::clock::Clock;
-use outlast_ports::store::{SessionState, SessionTarget, SessionView};
+use outlast_ports::store::SessionTarget;
 use outlast_runtime::{Input, Runtime};
+use outlast_views::{SessionState, SessionView};
 use outlast_vocab::record::{Fact, InputDelivery};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Kind, ReplayKey};

@@ -1,7 +1,7 @@
 //! The guarantees that must hold after every run, with or without a crash.
 use super::end_state::{ClaimedCall, EndState};
 use super::tool_runs::{ToolRun, ToolRunLog};
-use outlast_ports::store::SessionState;
+use outlast_views::SessionState;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::{Error, Kind};

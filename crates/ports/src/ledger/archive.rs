@@ -7,12 +7,13 @@ use crate::archive::{
     ArchiveLineReader, ExportedRecords, ImportRequest, ImportResult, RecordPage, RerunAudit, SessionOutline,
     decode_content,
 };
-use crate::attachment_upload::{BlobLocation, ExternalUpload};
+use crate::attachment_upload::ExternalUpload;
 use crate::rows::{
     AttachmentRow, ClaimRow, ReadRows, RecordAddress, RecordBody, RecordRange, RecordRow, ResolutionRow,
     Rows, SessionNo, SessionRow, TurnNo, TurnRow,
 };
-use crate::store::{Fence, TurnState};
+use crate::store::Fence;
+use outlast_views::{BlobLocation, TurnState};
 use outlast_vocab::access::AuditAction;
 use outlast_vocab::archive::{
     ArchiveLine, ArchiveTotals, AttachmentLine, PackageLine, RecordLine, SessionLine, TurnLine, ValueLine,

@@ -1,13 +1,14 @@
 //! Updates budget accounts as part of other writes. [`crate::budget`] explains reservations.
 use super::orgs::{AuditedAction, audit_action};
 use super::turn::settle_wait;
-use crate::budget::{AwaitedBudget, BudgetSetBy, EffectiveBudget, OpenReservation};
+use crate::budget::{AwaitedBudget, OpenReservation};
 use crate::budget::{
-    BudgetAccountView, BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait,
-    ExistingReservation, FirstCallReservation, PriceKnowledge, ReservationResult,
+    BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait, ExistingReservation,
+    FirstCallReservation, PriceKnowledge, ReservationResult,
 };
 use crate::page::{Page, rows_to_read};
 use crate::rows::{BudgetAccountRow, ReadRows, ReservationRow, Rows, SessionRow, TurnNo, TurnRow};
+use outlast_views::{BudgetAccountView, BudgetSetBy, EffectiveBudget};
 use outlast_vocab::access::{AuditAction, OrgVisibility, Scope};
 use outlast_vocab::budget::{Budget, BudgetAccount, BudgetDeficit, BudgetFit, Measure, Period, UsageAmount};
 use outlast_vocab::id::OrgId;

@@ -1,8 +1,8 @@
 //! Stores versions of agents, harnesses and capabilities. A version never changes.
 use super::orgs::{AuditedAction, audit_action};
-use crate::configs::{ConfigKind, StoredConfig};
 use crate::page::{Page, rows_to_read};
 use crate::rows::{ConfigRow, ReadRows, Rows};
+use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::access::{AuditAction, Scope};
 use outlast_vocab::limits::{self, CONFIG_BYTES, Limits};
 use outlast_vocab::{Error, Kind, Millis, canonical_json};

@@ -5,7 +5,8 @@
 //! count toward sealing. [`SEALED_DEATHS`] of them seal the turn. Progress resets all counters.
 use super::turn::{check_fence, take};
 use crate::rows::{CrashGuard, ReadRows, Rows, SessionNo, SessionRow, TrialState};
-use crate::store::{ClaimedTurn, Lease, LeaseRequest, SessionState};
+use crate::store::{ClaimedTurn, Lease, LeaseRequest};
+use outlast_views::SessionState;
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS, TRIAL_FIRST, TRIAL_MOST};
 use outlast_vocab::{Error, Millis, WorkerId};
 use std::time::Duration;

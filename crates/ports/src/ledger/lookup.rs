@@ -5,9 +5,10 @@ use crate::rows::{
     AttachmentRow, ClaimRow, LastEnded, PartialRow, ReadRows, RecordAddress, RecordBody, RecordRange,
     RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
 };
-use crate::store::{
-    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, LastEnd, LastTurn, PartialReplyText, SessionState,
-    SessionView, StoreLoad, TurnState, TurnView, UnknownCall, WaitingTurn,
+use crate::store::{FeedCursor, FeedRecord, PartialReplyText, StoreLoad};
+use outlast_views::{
+    AttachmentView, HistoryTurn, LastEnd, LastTurn, SessionState, SessionView, TurnState, TurnView,
+    UnknownCall, WaitingTurn,
 };
 use outlast_vocab::access::Scope;
 use outlast_vocab::effect::{BatchCall, Command, JournalPosition};

@@ -4,8 +4,8 @@
 //! its turn waits for the decision.
 use super::{append, lookup, required_row, turn_by_no};
 use crate::rows::{NoticeRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
-use crate::store::SessionState;
 use crate::votes::{SentNotice, call_awaiting_approval};
+use outlast_views::SessionState;
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::policy::{ApprovalRequirement, PolicyDecision};
 use outlast_vocab::record::Fact;

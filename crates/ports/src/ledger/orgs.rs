@@ -1,8 +1,9 @@
 //! Organisations, API keys and the audit log.
 use super::votes::check_may_vote_as;
-use crate::orgs::{AuditRange, KeyView, Org, SealedApiKey};
+use crate::orgs::SealedApiKey;
 use crate::page::{Page, rows_to_read};
-use crate::rows::{AuditRow, KeyRow, ReadRows, Rows};
+use crate::rows::{KeyRow, ReadRows, Rows};
+use outlast_views::{AuditRange, AuditRow, KeyView, Org};
 use outlast_vocab::access::{Access, ApiKey, AuditAction, OrgVisibility, Scope, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::key::ReplayKey;

@@ -3,12 +3,13 @@ use super::orgs::{AuditedAction, audit_action};
 use super::outputs::{moments, output_event};
 use super::{lookup, required_row, turn_by_no};
 use crate::outbox::{
-    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DeliveryView, DueDelivery,
-    FeedStart, SinkSubscription, SinkView,
+    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DueDelivery, FeedStart,
+    SinkSubscription,
 };
 use crate::page::{Page, rows_to_read};
 use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
-use crate::sink::{OutputPosition, SinkOutput, SinkTopic};
+use crate::sink::{OutputPosition, SinkOutput};
+use outlast_views::{DeliveryView, SinkTopic, SinkView};
 use outlast_vocab::access::{AuditAction, OrgVisibility};
 use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
 use outlast_vocab::{Error, Failure, Kind, Millis};

@@ -5,8 +5,9 @@
 use super::{lookup, required_row};
 use crate::outbox::SinkSubscription;
 use crate::rows::{ReadRows, RecordRow, SessionRow, TurnRow};
-use crate::sink::{ApprovalNotice, ApprovalRequest, OutputEvent, OutputPosition, SinkTopic};
+use crate::sink::{ApprovalNotice, ApprovalRequest, OutputEvent, OutputPosition};
 use crate::votes::call_awaiting_approval;
+use outlast_views::SinkTopic;
 use outlast_vocab::approval::approval_id;
 use outlast_vocab::policy::PolicyDecision;
 use outlast_vocab::record::{Fact, Record, Seq};

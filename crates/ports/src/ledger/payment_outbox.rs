@@ -1,7 +1,8 @@
 //! The payment outbox: decisions that the authority has not yet accepted. [`crate::payment_outbox`] explains why none is lost.
 use super::{append, lookup, required_row, turn_by_no, turn_row};
-use crate::payment_outbox::{PaymentBackoff, PendingPayment};
+use crate::payment_outbox::PaymentBackoff;
 use crate::rows::{ClaimRow, LATEST, PendingPaymentRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
+use outlast_views::PendingPayment;
 use outlast_vocab::effect::Command;
 use outlast_vocab::id::TurnId;
 use outlast_vocab::payment::{Payment, PaymentState};

@@ -1,8 +1,9 @@
 //! Rate limits. The write that claims a call also counts it, so concurrent processes never exceed a limit.
 use super::append;
 use crate::page::{Page, rows_to_read};
-use crate::rate::{AdmissionDecision, AdmissionRequest, RateView, rejection_of};
+use crate::rate::{AdmissionDecision, AdmissionRequest, rejection_of};
 use crate::rows::{ReadRows, Rows, SessionRow, TurnRow};
+use outlast_views::RateView;
 use outlast_vocab::id::OrgId;
 use outlast_vocab::rate::{
     AdmissionAttempt, RateAdmission, RateLimit, RateLimitOutcome, RateLimited, RateState, admit,

@@ -8,17 +8,17 @@ use super::payment_outbox;
 use super::rate::apply_rate_limits;
 use super::votes::{check_grant_exists, forget_votes, vote_alone};
 use super::{EncodedFact, append, empty_session, lookup, required_row, session_row, turn_by_no, turn_row};
-use crate::attachment_upload::{AttachmentUpload, BlobLocation};
+use crate::attachment_upload::AttachmentUpload;
 use crate::budget::{FirstCallReservation, ReservationResult};
 use crate::rows::{
     AttachmentRow, ClaimRow, CrashGuard, LATEST, PartialRow, ReadRows, RecordAddress, ResolutionRow, Rows,
     SessionNo, SessionRow, TrialState, TurnNo, TurnRow,
 };
 use crate::store::{
-    AcceptReceipt, AcceptRequest, CancelOutcome, ClaimedTurn, Commit, CommitReceipt, Fence, Lease,
-    LeaseRequest, MAIN_HEAD, PartialReplyChange, PartialReplyText, ResolveResult, SessionState,
-    SessionTarget, TurnAfterCommit, TurnState, TurnTransition, WriteCount,
+    AcceptReceipt, AcceptRequest, ClaimedTurn, Commit, CommitReceipt, Fence, Lease, LeaseRequest, MAIN_HEAD,
+    PartialReplyChange, PartialReplyText, SessionTarget, TurnAfterCommit, TurnTransition,
 };
+use outlast_views::{BlobLocation, CancelOutcome, ResolveResult, SessionState, TurnState, WriteCount};
 use outlast_vocab::access::{AuditAction, Scope};
 use outlast_vocab::effect::{BatchCall, Command, JournalPosition, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, Part, PluginName};

@@ -6,18 +6,15 @@
 //! Rows without a session are decided one by one in this module. Content addressed by hash is visible once a visible
 //! row refers to it. The tables of workers and sinks appear empty.
 use crate::attachment_upload::SweepCounter;
-use crate::configs::ConfigKind;
-use crate::orgs::{AuditRange, Org};
 use crate::outbox::DeliveryPosition;
-use crate::rate::RateView;
 use crate::rows::{
-    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
-    GrantRow, KeyRow, NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordBody,
-    RecordRange, RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
-    TurnRow, VoteRow,
+    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow, GrantRow, KeyRow,
+    NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordBody, RecordRange, RecordRow,
+    ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use crate::sink::OutputPosition;
-use crate::store::{Fence, SessionState};
+use crate::store::Fence;
+use outlast_views::{AuditRange, AuditRow, ConfigKind, Org, RateView, SessionState};
 use outlast_vocab::access::{Access, OrgVisibility};
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;

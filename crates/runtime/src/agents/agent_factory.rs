@@ -9,8 +9,8 @@
 //! [`crate::agents::agent_registry`].
 use crate::agents::agent_registry::{AgentBundle, AgentRegistry, resolve_agent};
 use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
-use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::store::Store;
+use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, canonical_json};
 use serde_json::Value;

@@ -24,14 +24,14 @@ use crate::turn::host::HostTier;
 use crate::turn::inline_host::not_durable;
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::turn_cost::TurnCost;
-use outlast_ports::attachment_upload::BlobLocation;
 use outlast_ports::budget::{BudgetReservation, BudgetSettlement, BudgetShortfall};
 use outlast_ports::contents::byte_range;
 use outlast_ports::plugin::{is_reserved, state_name};
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
 use outlast_ports::service::CallScope;
-use outlast_ports::store::{AttachmentView, Store, Upload, ValueWrite};
+use outlast_ports::store::{Store, Upload, ValueWrite};
 use outlast_ports::{BoxFuture, ResultFuture};
+use outlast_views::{AttachmentView, BlobLocation};
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{
     AwaitEvent, DirectCall, DurableStep, Effect, Reply, Sleep, SleepOutcome, StepOutcome,

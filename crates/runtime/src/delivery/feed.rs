@@ -101,8 +101,8 @@ mod tests {
     use crate::calls::catalogue::ToolCatalogue;
     use crate::worker::system::{SystemClock, SystemEntropy};
     use outlast_ports::memory::MemoryStore;
-    use outlast_ports::orgs::Org;
     use outlast_ports::store::SessionTarget;
+    use outlast_views::Org;
     use outlast_vocab::access::Access;
     use outlast_vocab::{Limits, Millis, OrgId, SessionId};
 

@@ -3,7 +3,7 @@
 //! Nothing is stored here, and watchers never slow a turn. A watcher that falls behind loses the oldest
 //! frames and learns how many. It reads durable records from the store. A session without watchers costs
 //! nothing.
-use crate::views::durability::UnreportedWriteTime;
+use crate::views::unreported_write_time::UnreportedWriteTime;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::event::{LiveEvent, LiveEventKind};
 use outlast_vocab::record::{Seq, TurnEnd};

@@ -2,11 +2,9 @@
 //!
 //! A link carries one person's vote. It opens a request with the scope `approve`, in the request's
 //! organisation and in that person's name. Viewing a link decides nothing.
-use crate::policy::approvals::ApprovalQuestion;
 use crate::worker::Runtime;
 use outlast_ports::sink::{ApprovalRequest, ApproverLinks};
-use outlast_ports::store::ResolveResult;
-use outlast_ports::votes::VoteOutcome;
+use outlast_views::{ApprovalQuestion, ResolveResult, VoteOutcome};
 use outlast_vocab::access::{Access, OrgVisibility, Principal, Scope};
 use outlast_vocab::approval::approval_id;
 use outlast_vocab::approval_link::{ApprovalLink, LinkAnswer, PublicUrl};

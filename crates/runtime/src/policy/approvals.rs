@@ -2,20 +2,17 @@
 //!
 //! Only people and programs outside Outlast reach this module. A tool cannot, so an agent never approves its
 //! own calls.
-use outlast_ports::store::{Store, WaitingTurn};
-use outlast_ports::votes::{
-    ApprovalProgress, SessionGrant, Vote, VoteOutcome, VoteRequest, call_awaiting_approval,
-};
-use outlast_vocab::approval::{SentNotices, approval_id};
-use outlast_vocab::cost::Cost;
-use outlast_vocab::id::{ApprovalId, GrantId, SessionId, TurnId};
+use outlast_ports::store::Store;
+use outlast_ports::votes::{VoteRequest, call_awaiting_approval};
+use outlast_views::{ApprovalProgress, ApprovalQuestion, SessionGrant, Vote, VoteOutcome, WaitingTurn};
+use outlast_vocab::approval::approval_id;
+use outlast_vocab::id::{ApprovalId, GrantId, TurnId};
 use outlast_vocab::label::Provenance;
 use outlast_vocab::package::PinnedPackage;
-use outlast_vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict, PolicyDecision};
+use outlast_vocab::policy::{Approval, ApprovalVerdict, PolicyDecision};
 use outlast_vocab::record::Fact;
-use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Limits, Millis, ReplayKey, canonical_json, limits};
+use outlast_vocab::wait::WaitKind;
+use outlast_vocab::{Error, Kind, Limits, Millis, ReplayKey, canonical_json, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,47 +21,6 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Approvals {
     store: Arc<dyn Store>,
-}
-
-/// A tool call that waits for approval.
-#[derive(Clone, Debug)]
-pub struct ApprovalQuestion {
-    /// The id of the request. If an approver edits the arguments, the request gets another id.
-    pub id: ApprovalId,
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: TurnId,
-    /// The call, exactly as it will run.
-    pub call: PreparedCall,
-    /// The arguments that the model chose, if an approver has edited them.
-    pub original: Option<Value>,
-    /// Who may approve it, and until when.
-    pub ask: ApprovalRequirement,
-    /// The approvals so far.
-    pub votes: Vec<Vote>,
-    /// Which reminders and escalations were sent.
-    pub given: SentNotices,
-    /// When the model asked for it.
-    pub since: Millis,
-    /// The wait.
-    pub wait: Wait,
-    /// The cost of the turn so far. Calls without a known price are not included.
-    pub cost: Cost,
-    /// Whether it is decided but no worker has processed the decision yet.
-    pub decided: bool,
-}
-
-impl ApprovalQuestion {
-    /// Returns who may answer now, including an escalation. An empty list means anyone.
-    pub fn heard(&self) -> Vec<&str> {
-        self.ask.heard(self.given)
-    }
-
-    /// Returns the fingerprint of the edited arguments, or `None` if nothing was edited.
-    fn edited(&self) -> Option<Hash> {
-        self.original.as_ref().map(|_| canonical_json::fingerprint(&self.call.arguments))
-    }
 }
 
 /// The position of a request in the list of all requests. Turn ids sort by time.

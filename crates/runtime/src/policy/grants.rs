@@ -5,7 +5,7 @@
 //! does not apply.
 use crate::turn::drive::ActiveTurn;
 use outlast_ports::store::Store;
-use outlast_ports::votes::SessionGrant;
+use outlast_views::SessionGrant;
 use outlast_vocab::approval::{AppliedGrant, GrantScope};
 use outlast_vocab::effect::BatchCall;
 use outlast_vocab::policy::{PolicyDecision, RecordedDecision};

@@ -1,6 +1,7 @@
 //! What a model would be shown of a session now, and how many tokens each part takes.
 use crate::turn::conversation_reader;
-use outlast_ports::store::{SessionView, Store};
+use outlast_ports::store::Store;
+use outlast_views::SessionView;
 use outlast_vocab::effect::{ModelOutcome, Outcome, Usage};
 use outlast_vocab::message::{Message, Part};
 use outlast_vocab::record::{EffectPerformed, Fact, Seq};

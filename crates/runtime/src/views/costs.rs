@@ -6,6 +6,7 @@ mod cost_cache;
 mod reader;
 
 pub use cost_cache::OrgCostCache;
+use outlast_views::{CostDimension, CostTotals};
 
 use outlast_ports::store::{FeedCursor, FeedRecord, Store};
 use outlast_vocab::cost::Cost;
@@ -17,69 +18,6 @@ use std::collections::BTreeMap;
 
 /// Records read at once.
 const PAGE: usize = 1_000;
-
-/// How costs are grouped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CostDimension {
-    /// Each session.
-    Session,
-    /// Each agent.
-    Agent,
-    /// Each model.
-    Model,
-    /// The conversation, its summaries, and each tool that calls models or has a price.
-    Source,
-    /// Each tool that calls models or has a price, and nothing else.
-    Tool,
-    /// Each day, in UTC.
-    Day,
-    /// Each turn.
-    Turn,
-}
-
-impl CostDimension {
-    /// All groupings.
-    pub const ALL: [Self; 7] =
-        [Self::Session, Self::Agent, Self::Model, Self::Source, Self::Tool, Self::Day, Self::Turn];
-
-    /// Returns the name used in APIs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Agent => "agent",
-            Self::Model => "model",
-            Self::Source => "source",
-            Self::Tool => "tool",
-            Self::Day => "day",
-            Self::Turn => "turn",
-        }
-    }
-}
-
-/// The spending of one group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CostTotals {
-    /// Replies.
-    pub replies: u64,
-    /// Tokens.
-    pub usage: Usage,
-    /// Money, for calls with a known price.
-    pub cost: Cost,
-    /// Replies without a known price.
-    pub unpriced: u64,
-    /// The estimated part of `cost`: the most that cancelled calls could cost.
-    pub estimated: Cost,
-}
-
-impl CostTotals {
-    fn add(&mut self, more: &Self) {
-        self.replies += more.replies;
-        self.usage = self.usage + more.usage;
-        self.cost = self.cost + more.cost;
-        self.unpriced += more.unpriced;
-        self.estimated = self.estimated + more.estimated;
-    }
-}
 
 /// Returns the spending by group name.
 pub async fn spent(

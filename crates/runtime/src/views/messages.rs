@@ -1,7 +1,8 @@
 //! Returns the messages of a session in pages, newest first, without reading the rest.
 //!
 //! For the messages that a model is shown, see [`crate::turn::conversation_reader`].
-use outlast_ports::store::{HistoryTurn, SessionView, Store, TurnState, TurnView};
+use outlast_ports::store::Store;
+use outlast_views::{HistoryTurn, SessionView, TurnState, TurnView};
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult};
 use outlast_vocab::record::{

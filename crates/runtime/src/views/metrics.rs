@@ -5,8 +5,8 @@ use crate::limits::provider_health::OutageView;
 use outlast_ports::metrics::{
     HistogramValue, MetricFamily, MetricSample, MetricUnit, MetricValues, MetricsSnapshot,
 };
-use outlast_ports::outbox::SinkView;
 use outlast_ports::store::StoreLoad;
+use outlast_views::SinkView;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{ModelOutcome, Usage};
 use outlast_vocab::limits::METRIC_NAMES;

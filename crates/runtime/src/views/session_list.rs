@@ -1,40 +1,12 @@
 //! Lists sessions for people: newest first, filtered by state, last outcome, key and first input.
-use outlast_ports::store::{LastEnd, SessionState, SessionView, Store};
+use outlast_ports::store::Store;
+use outlast_views::{SessionFilter, SessionPage, SessionView, TitledSession};
 use outlast_vocab::message::text_of;
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, SessionId};
 
 /// Sessions read at once.
 const READ: usize = 200;
-
-/// Which sessions to list.
-#[derive(Clone, Debug, Default)]
-pub struct SessionFilter {
-    /// Only sessions in this state.
-    pub state: Option<SessionState>,
-    /// Only sessions whose last turn ended this way.
-    pub last_end: Option<LastEnd>,
-    /// Only sessions whose key or first input contains this text, ignoring case.
-    pub text: Option<String>,
-}
-
-/// A session in a list.
-#[derive(Clone, Debug)]
-pub struct TitledSession {
-    /// The session.
-    pub session: SessionView,
-    /// The title: the first input, or the fork that it came from.
-    pub title: String,
-}
-
-/// A page of sessions.
-#[derive(Clone, Debug, Default)]
-pub struct SessionPage {
-    /// The sessions, newest first.
-    pub sessions: Vec<TitledSession>,
-    /// Where the next page begins. `None` at the end.
-    pub before: Option<SessionId>,
-}
 
 /// Returns up to `limit` sessions before the given one. It reads about `look` sessions at most, so a search
 /// with few matches returns early with a position.

@@ -3,7 +3,7 @@
 //! Turns are woken one at a time with a pause in between, so that a provider that has just recovered is not overloaded.
 //! If it fails again, the rest keep waiting. A turn that is not woken here wakes at the deadline of its wait.
 use super::WorkerState;
-use outlast_ports::store::WaitingTurn;
+use outlast_views::WaitingTurn;
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Kind};
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 use super::{ActiveDrive, Runtime, lock};
 use crate::agents::agent_registry::AgentView;
 use crate::delivery::feed::RecordFeed;
-use crate::views::durability::Durability;
-use crate::views::wait_explanation::{self, WaitExplanation};
-use outlast_ports::store::{FeedCursor, SessionTarget, TurnView, WriteCount};
+use crate::views::wait_explanation;
+use outlast_ports::store::{FeedCursor, SessionTarget};
+use outlast_views::{Durability, TurnView, WaitExplanation, WriteCount};
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
 

@@ -2,11 +2,12 @@
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::outbox::{CollectRequest, FeedStart, SinkSubscription};
-use outlast_ports::store::{ForkRequest, ForkTo, SessionTarget, Store, Upload};
+use outlast_ports::store::{ForkRequest, SessionTarget, Store, Upload};
 use outlast_runtime::Input;
 use outlast_runtime::archive::{Export, import};
 use outlast_runtime::attachments::Attachments;
 use outlast_runtime::replay::replay;
+use outlast_views::ForkTo;
 use outlast_vocab::archive::{ArchiveChecksum, ArchiveLine as Written, ArchiveTotals};
 use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};

@@ -2,14 +2,15 @@
 use crate::common::*;
 use crate::policy::rule;
 use futures_util::{StreamExt, stream};
-use outlast_ports::budget::{BudgetAccountView, BudgetStore};
+use outlast_ports::budget::BudgetStore;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Services, Tools};
 use outlast_ports::store::{Queries, SessionTarget, Store};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
-use outlast_runtime::views::costs::{CostDimension, spent};
+use outlast_runtime::views::costs::spent;
 use outlast_runtime::{Input, RuntimeConfig};
+use outlast_views::{BudgetAccountView, CostDimension};
 use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Budget, BudgetAccount, Budgets, Percent, Period, UsageAmount};
 use outlast_vocab::cost::Cost;

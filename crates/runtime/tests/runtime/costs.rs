@@ -6,7 +6,8 @@ use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelR
 use outlast_ports::service::Services;
 use outlast_ports::tool::Toolbox;
 use outlast_runtime::RuntimeConfig;
-use outlast_runtime::views::costs::{CostDimension, OrgCostCache, daily, spent};
+use outlast_runtime::views::costs::{OrgCostCache, daily, spent};
+use outlast_views::CostDimension;
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::message::{CallArguments, ModelName, ToolUse};
 use outlast_vocab::record::TurnEnd;
@@ -55,7 +56,7 @@ async fn model_costs_sum_by_every_dimension() {
     let store = life.runtime.store();
     let told = async |by| {
         let spent = spent(store.as_ref(), None, by).await.unwrap();
-        let shown = |(name, spent): (&String, &outlast_runtime::views::costs::CostTotals)| {
+        let shown = |(name, spent): (&String, &outlast_views::CostTotals)| {
             format!("{name}: {} replies, {} read, ${}", spent.replies, spent.usage.input, spent.cost)
         };
         spent.iter().map(shown).collect::<Vec<_>>()

@@ -12,9 +12,10 @@ use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{CallScope, Services, Timer, Tools};
-use outlast_ports::store::{ForkRequest, ForkTo, SessionTarget, Store};
+use outlast_ports::store::{ForkRequest, SessionTarget, Store};
 use outlast_ports::tool::{Call, ProbeResult, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
-use outlast_runtime::{AgentBundle, Input, RetryOutcome, RetryPlace, RunningTurn, RuntimeConfig};
+use outlast_runtime::{AgentBundle, Input, RunningTurn, RuntimeConfig};
+use outlast_views::{ForkTo, RetryOutcome, RetryPlace};
 use outlast_vocab::effect::{BatchCall, Boundary, Command, StopReason};
 use outlast_vocab::event::{Event, LiveEventKind};
 use outlast_vocab::hook::{

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use futures_util::future::{join_all, join3};
 use futures_util::{TryStreamExt, stream};
 use outlast_ports::ResultFuture;
-use outlast_ports::attachment_upload::{
-    AttachmentUpload, BlobLocation, DeletionRequest, ExternalContentStore,
-};
+use outlast_ports::attachment_upload::{AttachmentUpload, DeletionRequest, ExternalContentStore};
 use outlast_ports::clock::Clock;
 use outlast_ports::contents::{
     ByteStream, ContentEntry, ContentListing, ContentStorage, MemoryContents, StoredContent, collect_bytes,
@@ -18,6 +16,7 @@ use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::{ContentQueries, Queries, SessionTarget, Store};
 use outlast_runtime::attachments::{Attachments, SweepReport, read_from};
 use outlast_runtime::{Input, RuntimeConfig};
+use outlast_views::BlobLocation;
 use outlast_vocab::message::MediaType;
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId, WorkerId};

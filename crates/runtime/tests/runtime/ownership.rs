@@ -1,7 +1,8 @@
 //! Which worker drives a session: leases, fences, recovery and the crash guard.
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
-use outlast_ports::store::{LeaseRequest, SessionState, Turns};
+use outlast_ports::store::{LeaseRequest, Turns};
+use outlast_views::SessionState;
 use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Kind, Limits, WorkerId};

@@ -6,7 +6,7 @@ use outlast_ports::payment::{InMemoryPaymentAuthority, Payments, PaymentsEnabled
 use outlast_ports::service::{Agent, Models, Services, Tools};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::RuntimeConfig;
-use outlast_runtime::policy::approvals::ApprovalQuestion;
+use outlast_views::ApprovalQuestion;
 use outlast_vocab::label::{Labels, TrustGuard, UntrustedSource};
 use outlast_vocab::payment::PaymentOrder;
 use outlast_vocab::policy::{

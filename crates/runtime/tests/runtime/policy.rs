@@ -2,12 +2,11 @@
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{Services, Timer};
-use outlast_ports::store::ResolveResult;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox};
-use outlast_ports::votes::VoteOutcome;
-use outlast_runtime::policy::approvals::{ApprovalQuestion, Approvals};
+use outlast_runtime::policy::approvals::Approvals;
 use outlast_runtime::views::timeline;
 use outlast_runtime::{Input, RuntimeConfig};
+use outlast_views::{ApprovalQuestion, ResolveResult, VoteOutcome};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, RefusedCall, StepOutcome, ToolOutcome};
 use outlast_vocab::label::{Labels, TrustGuard, UntrustedSource};
 use outlast_vocab::message::ToolResult;

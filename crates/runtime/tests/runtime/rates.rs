@@ -3,12 +3,13 @@ use crate::common::*;
 use outlast_ports::ResultFuture;
 use outlast_ports::clock::Clock;
 use outlast_ports::memory::MemoryStore;
-use outlast_ports::orgs::{Org, OrgStore};
-use outlast_ports::rate::{LimiterRequest, LocalRateLimiter, RateLimiter, RateStore, RateView};
+use outlast_ports::orgs::OrgStore;
+use outlast_ports::rate::{LimiterRequest, LocalRateLimiter, RateLimiter, RateStore};
 use outlast_ports::service::{Services, Tools};
 use outlast_ports::store::{Queries, SessionTarget};
 use outlast_ports::tool::{Call, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{Input, RuntimeConfig};
+use outlast_views::{Org, RateView};
 use outlast_vocab::access::Access;
 use outlast_vocab::id::OrgId;
 use outlast_vocab::rate::{

@@ -2,9 +2,10 @@
 use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
-use outlast_ports::store::{CancelOutcome, ForkRequest, ForkTo, SessionState, Store};
+use outlast_ports::store::{ForkRequest, Store};
 use outlast_runtime::views::costs;
-use outlast_runtime::{Input, RetryOutcome, RetryPlace, RuntimeConfig};
+use outlast_runtime::{Input, RuntimeConfig};
+use outlast_views::{CancelOutcome, ForkTo, RetryOutcome, RetryPlace, SessionState};
 use outlast_vocab::budget::{Budget, BudgetAccount, Budgets};
 use outlast_vocab::effect::{Outcome, ToolOutcome};
 use outlast_vocab::message::ToolResult;

@@ -1,12 +1,12 @@
 //! Delivery of outputs to sinks: every output arrives, and its id makes duplicates detectable, even after crashes.
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
-use outlast_ports::outbox::SinkView;
 use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::sink::{OutputEvent, Sink, SinkOutput, SubscribedSink};
 use outlast_ports::store::{Backend, Store, StoreStatus};
 use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_runtime::RuntimeConfig;
+use outlast_views::SinkView;
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Error, Kind, Limits, Millis};
 use std::collections::{BTreeMap, BTreeSet};

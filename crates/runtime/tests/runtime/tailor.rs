@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{done, paid, question, rule, say};
 use outlast_ports::ResultFuture;
-use outlast_ports::configs::{ConfigKind, ConfigStore, StoredConfig};
+use outlast_ports::configs::ConfigStore;
 use outlast_ports::hook::{BeforeTool, HookAt};
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{CallScope, Services};
@@ -14,6 +14,7 @@ use outlast_runtime::agents::agent_factory::{
     AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory,
 };
 use outlast_runtime::{AgentBundle, Input, Runtime, RuntimeConfig};
+use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;

@@ -2,9 +2,9 @@
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{Completion, Services, Tools};
-use outlast_ports::store::CancelOutcome;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
 use outlast_runtime::RuntimeConfig;
+use outlast_views::CancelOutcome;
 use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::tool::UndoCall;
 use outlast_vocab::{Error, Kind};

@@ -2,10 +2,10 @@
 use super::response_segment::ResponseSegment;
 use super::segment_event::SegmentEvent;
 use super::segment_projector::SegmentProjector;
-use outlast_ports::store::TurnView;
 use outlast_runtime::Runtime;
 use outlast_runtime::agents::agent_registry;
 use outlast_runtime::delivery::events::SessionEventStream;
+use outlast_views::TurnView;
 use outlast_vocab::event::Event;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;

@@ -7,7 +7,7 @@ use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_ports::votes;
+use outlast_views::SessionGrant;
 use outlast_vocab::id::GrantId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::{Millis, SessionId};
@@ -46,10 +46,8 @@ pub(crate) struct GrantResource {
     at: Millis,
 }
 
-impl From<votes::SessionGrant> for GrantResource {
-    fn from(
-        votes::SessionGrant { id, session, tool, rule, labels, by, at, .. }: votes::SessionGrant,
-    ) -> Self {
+impl From<SessionGrant> for GrantResource {
+    fn from(SessionGrant { id, session, tool, rule, labels, by, at, .. }: SessionGrant) -> Self {
         Self { id, session, tool: tool.to_string(), rule: rule.to_string(), labels, by, at }
     }
 }

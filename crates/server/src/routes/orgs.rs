@@ -39,8 +39,8 @@ pub(crate) struct OrgResource {
     created: Millis,
 }
 
-impl From<outlast_ports::orgs::Org> for OrgResource {
-    fn from(outlast_ports::orgs::Org { id, name, created }: outlast_ports::orgs::Org) -> Self {
+impl From<outlast_views::Org> for OrgResource {
+    fn from(outlast_views::Org { id, name, created }: outlast_views::Org) -> Self {
         Self { id, name: name.to_string(), created }
     }
 }

@@ -7,7 +7,7 @@ use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_ports::outbox::{DeliveryView, SinkView};
+use outlast_views::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Failure, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use crate::problem::{ApiResult, ProblemResponses};
 use crate::routes::turns::said;
 use crate::server_state::ServerState;
 use axum::Json;
-use outlast_runtime::views::wait_explanation::{self, BlockingWait, TurnProgress, Unblocker};
+use outlast_views::{BlockingWait, TurnProgress, Unblocker, WaitExplanation};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::{Failure, Millis, SessionId, TurnId, WorkerId};
@@ -136,9 +136,9 @@ pub(crate) struct BlockingWaitResource {
     completion: Option<String>,
 }
 
-impl From<wait_explanation::WaitExplanation> for WhyResource {
-    fn from(why: wait_explanation::WaitExplanation) -> Self {
-        let wait_explanation::WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
+impl From<WaitExplanation> for WhyResource {
+    fn from(why: WaitExplanation) -> Self {
+        let WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
         let name = standing.name();
         let (mut behind, mut worker, mut doing, mut failure, mut end) = (None, None, None, None, None);
         let (mut deaths, mut held_until) = (None, None);

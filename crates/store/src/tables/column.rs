@@ -1,17 +1,14 @@
 //! Converts values to columns and back. A column that cannot be converted back means that the database is
 //! corrupt.
-use outlast_ports::attachment_upload::BlobLocation;
-use outlast_ports::orgs::Org;
-use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, CrashGuard, DeletionMark, DeliveryRow,
+    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, CrashGuard, DeletionMark, DeliveryRow,
     ExternalContentRow, GrantRow, KeyRow, LastEnded, NoticeRow, PartialRow, PendingPaymentRow, RecordAddress,
     RecordBody, RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TrialState, TurnNo, TurnRow,
     VoteRow,
 };
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{Fence, SessionState, TurnState, WriteCount};
-use outlast_ports::votes::Vote;
+use outlast_ports::store::Fence;
+use outlast_views::{AuditRow, BlobLocation, Org, RateView, SessionState, TurnState, Vote, WriteCount};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::budget::Budget;
 use outlast_vocab::cost::Cost;

@@ -3,17 +3,14 @@ use super::column::{self, count, id, limit};
 use super::{RowCache, Tables};
 use crate::error::from_sqlite;
 use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::configs::ConfigKind;
-use outlast_ports::orgs::{AuditRange, Org};
 use outlast_ports::outbox::DeliveryPosition;
-use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
-    GrantRow, KeyRow, LATEST, NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordRange,
-    RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow, GrantRow, KeyRow,
+    LATEST, NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordRange, RecordRow,
+    ReservationRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::SessionState;
+use outlast_views::{AuditRange, AuditRow, ConfigKind, Org, RateView, SessionState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;

@@ -5,8 +5,9 @@ use crate::error::from_sqlite;
 use outlast_ports::rows::{ClaimRow, ReadRows, Rows};
 use outlast_ports::store::{
     AcceptReceipt, AcceptRequest, BranchStore, Commit, FeedCursor, Inbox, Journal, LeaseRequest, Queries,
-    SessionState, SessionTarget, TurnTransition, Turns, ValueWrite,
+    SessionTarget, TurnTransition, Turns, ValueWrite,
 };
+use outlast_views::SessionState;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::record::{ClaimRef, Seq, TurnEnd};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};

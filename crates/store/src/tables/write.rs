@@ -1,17 +1,15 @@
 //! Writes rows: the implementation of `Rows`. Columns that never change are written once, by the insert.
 use super::column::{self, count, id};
 use super::{RowCache, Tables};
-use outlast_ports::attachment_upload::{BlobLocation, SweepCounter};
-use outlast_ports::orgs::Org;
-use outlast_ports::rate::RateView;
+use outlast_ports::attachment_upload::SweepCounter;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
-    GrantRow, KeyRow, NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, RecordAddress, RecordBody,
-    RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow, GrantRow, KeyRow,
+    NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, RecordAddress, RecordBody, RecordRow,
+    ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
 use outlast_ports::sink::OutputPosition;
 use outlast_ports::store::Fence;
-use outlast_ports::votes::Vote;
+use outlast_views::{AuditRow, BlobLocation, Org, RateView, Vote};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::id::{GrantId, OrgId, SessionId, WorkerId};
 use outlast_vocab::message::Attachment;

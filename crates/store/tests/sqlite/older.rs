@@ -4,10 +4,11 @@ use outlast_ports::orgs::OrgStore;
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
 use outlast_ports::sink::{OutputEvent, SinkOutput};
 use outlast_ports::store::{
-    Commit, ContentQueries, Inbox, Journal, LastEnd, LastTurn, LeaseRequest, Queries, SessionState, Store,
-    TurnAfterCommit, TurnState, TurnTransition, Turns,
+    Commit, ContentQueries, Inbox, Journal, LeaseRequest, Queries, Store, TurnAfterCommit, TurnTransition,
+    Turns,
 };
 use outlast_store::SqliteStore;
+use outlast_views::{LastEnd, LastTurn, SessionState, TurnState};
 use outlast_vocab::access::Access;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::record::{

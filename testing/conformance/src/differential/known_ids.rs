@@ -2,7 +2,8 @@
 use super::run_profile::RunProfile;
 use super::store_request::{OK, StoreAnswer, StoreRequest};
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{AcceptRequest, Commit, ForkRequest, ForkTo, Lease, SessionTarget};
+use outlast_ports::store::{AcceptRequest, Commit, ForkRequest, Lease, SessionTarget};
+use outlast_views::ForkTo;
 use outlast_vocab::effect::{BatchCall, Command, JournalPosition, Outcome, ToolOutcome};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{ClaimRef, EffectAnswered, Fact, NodeRef, Seq};

@@ -4,16 +4,16 @@ use crate::store_under_test::{ALL, NOW, commit, input, started, value_resolution
 use outlast_ports::BoxFuture;
 use outlast_ports::archive::{ImportRequest, RecordPage, RerunAudit};
 use outlast_ports::attachment_upload::DeletionRequest;
-use outlast_ports::configs::ConfigKind;
-use outlast_ports::orgs::{AuditRange, Org, SealedApiKey};
+use outlast_ports::orgs::SealedApiKey;
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkSubscription};
 use outlast_ports::search::SearchQuery;
 use outlast_ports::sink::OutputPosition;
 use outlast_ports::store::{
-    AcceptRequest, FeedCursor, ForkRequest, ForkTo, Lease, LeaseRequest, MAIN_HEAD, RetryRequest,
-    SessionTarget, Store, TurnTransition,
+    AcceptRequest, FeedCursor, ForkRequest, Lease, LeaseRequest, MAIN_HEAD, RetryRequest, SessionTarget,
+    Store, TurnTransition,
 };
 use outlast_ports::votes::VoteRequest;
+use outlast_views::{AuditRange, ConfigKind, ForkTo, Org};
 use outlast_vocab::access::{ApiKey, Principal, Scopes};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, GrantId, KeyId, OrgId, SessionId, TurnId};

@@ -1,14 +1,15 @@
 //! An action and its audit entry are one write: a crash at any point leaves both or neither.
 use futures_util::FutureExt;
 use outlast_ports::budget::BudgetStore;
-use outlast_ports::configs::{ConfigKind, ConfigStore};
+use outlast_ports::configs::ConfigStore;
 use outlast_ports::crashing_store::{CrashPoint, CrashingStore};
 use outlast_ports::memory::MemoryStore;
-use outlast_ports::orgs::{AuditRange, Org, OrgStore, SealedApiKey};
+use outlast_ports::orgs::{OrgStore, SealedApiKey};
 use outlast_ports::store::{
-    AcceptRequest, Commit, ForkRequest, ForkTo, Inbox, Journal, LeaseRequest, MAIN_HEAD, Queries,
-    SessionTarget, Store, TurnTransition, Turns,
+    AcceptRequest, Commit, ForkRequest, Inbox, Journal, LeaseRequest, MAIN_HEAD, Queries, SessionTarget,
+    Store, TurnTransition, Turns,
 };
+use outlast_views::{AuditRange, ConfigKind, ForkTo, Org};
 use outlast_vocab::access::{Access, Principal, Scopes};
 use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::id::{KeyId, OrgId};

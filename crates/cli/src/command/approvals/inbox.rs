@@ -8,7 +8,7 @@ mod view;
 use super::vote_summary;
 use crate::backend::CommandBackend;
 use crate::terminal::escape_control;
-use outlast::runtime::views::costs::{CostDimension, CostTotals};
+use outlast::views::{CostDimension, CostTotals};
 use outlast::vocab::cost::Cost;
 use outlast::vocab::id::ApprovalId;
 use outlast::vocab::policy::ApprovalVerdict;

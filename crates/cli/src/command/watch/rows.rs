@@ -2,9 +2,8 @@
 use crate::backend::CommandBackend;
 use crate::formatting;
 use outlast::runtime::views::costs;
-use outlast::runtime::views::session_list::{SessionFilter, TitledSession};
-use outlast::runtime::views::wait_explanation::{TurnProgress, WaitExplanation};
 use outlast::store::{SessionState, SessionView};
+use outlast::views::{SessionFilter, TitledSession, TurnProgress, WaitExplanation};
 use outlast::vocab::Millis;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::effect::{ModelOutcome, Outcome};

@@ -3,8 +3,8 @@
 //! Deleted sessions are removed from the totals, as if the remaining records were read again.
 use super::reader::{CostEntry, CostReader, LoadedPackageNames};
 use super::{CostDimension, CostGroupNames, CostTotals, PAGE};
-use outlast_ports::orgs::AuditRange;
 use outlast_ports::store::{FeedCursor, FeedRecord, Store};
+use outlast_views::AuditRange;
 use outlast_vocab::access::AuditAction;
 use outlast_vocab::record::{Record, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, limits};

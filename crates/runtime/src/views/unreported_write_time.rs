@@ -1,36 +1,14 @@
-//! Measures the cost of durability for a turn: records, bytes, writes, and the time spent waiting for them.
+//! Remembers how long turns waited for writes, until a later write stores it.
 //!
-//! Records and bytes come from the journal. The turn's row counts its writes; each write adds the wait of
-//! those before it. The wait of the last write is therefore never stored. This module remembers such waits
-//! for a while.
-use outlast_ports::store::WriteCount;
+//! The row of a turn counts its writes, and each write adds the wait of those before it. The wait of the last write is
+//! therefore never stored. It stays here for a while.
 use outlast_vocab::TurnId;
-use outlast_vocab::record::Record;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How many turns are remembered.
 const REMEMBERED: usize = 4_096;
-
-/// The cost of durability for a turn so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durability {
-    /// Records written.
-    pub records: usize,
-    /// Bytes of their bodies.
-    pub bytes: usize,
-    /// The writes, if known.
-    pub writes: Option<WriteCount>,
-}
-
-impl Durability {
-    /// Computes the cost from the records and writes of a turn.
-    pub fn of(records: &[Record], writes: Option<WriteCount>) -> Self {
-        let bytes = records.iter().map(|record| record.fact.encode().len()).sum();
-        Self { records: records.len(), bytes, writes }
-    }
-}
 
 /// Waits for writes that no later write has stored yet, by turn.
 #[derive(Debug, Default)]
