@@ -5,10 +5,10 @@ mod message_parser;
 mod messages;
 mod models;
 
-use crate::server_state::ServerState;
+use outlast_http::HttpState;
 use utoipa_axum::router::OpenApiRouter;
 
 /// Returns the routes of this API.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new().merge(models::routes()).merge(messages::routes())
 }

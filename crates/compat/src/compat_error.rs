@@ -1,17 +1,15 @@
 //! Errors of the compatible APIs, in the format of the API that was called.
-use crate::problem::{ApiError, ErrorCause, public_detail};
-use crate::request_middleware::REQUEST_ID;
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use outlast_http::caller::CompatClient;
+use outlast_http::problem::{ApiError, ErrorCause, public_detail};
+use outlast_http::request_headers::REQUEST_ID;
 use outlast_vocab::error::ErrorPlace;
 use outlast_vocab::{Error, Failure, Kind, TurnId};
 use serde_json::Value;
-
-/// The first path segment of the Anthropic-compatible API.
-const ANTHROPIC: &str = "anthropic";
 
 /// An error, the parameter that it is about, and how far the request got.
 #[derive(Debug)]
@@ -139,10 +137,12 @@ fn error_contents<'a>(error: &Error, after: RequestProgress, param: Option<&'a s
     ErrorContents { status, of_turn, code, detail, param, request: None }
 }
 
-/// Middleware that converts errors to the format of the API that the path belongs to. It wraps everything
-/// else, so that it also converts errors of authentication and of unknown paths.
-pub(crate) async fn format_errors(request: Request, next: Next) -> Response {
+/// Middleware that converts errors to the format of the API that the path belongs to, and tells
+/// [`outlast_http::caller`] how clients of that API send their key. It wraps everything else, so that it also
+/// converts errors of authentication and of unknown paths.
+pub async fn format_errors(mut request: Request, next: Next) -> Response {
     let Some(wire) = compat_api(request.uri().path()) else { return next.run(request).await };
+    request.extensions_mut().insert(wire.client);
     let mut response = next.run(request).await;
     if let Some(name) = wire.request_id
         && let Some(id) = response.headers().get(REQUEST_ID).cloned()
@@ -155,13 +155,8 @@ pub(crate) async fn format_errors(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns whether clients of a path send their key as `x-api-key`.
-pub(crate) fn takes_x_api_key(path: &str) -> bool {
-    path.split('/').nth(1) == Some(ANTHROPIC)
-}
-
 /// Returns whether a path belongs to a compatible API.
-pub(crate) fn is_compat_path(path: &str) -> bool {
+pub fn is_compat_path(path: &str) -> bool {
     compat_api(path).is_some()
 }
 
@@ -171,14 +166,24 @@ struct CompatApi {
     error: ErrorFormat,
     /// An additional header for the request id, if its clients expect one.
     request_id: Option<&'static str>,
+    /// How its clients send their key.
+    client: CompatClient,
 }
 
 type ErrorFormat = fn(&ErrorContents<'_>) -> Value;
 
 fn compat_api(path: &str) -> Option<CompatApi> {
     match path.split('/').nth(1)? {
-        "openai" => Some(CompatApi { error: super::openai::error::body, request_id: None }),
-        ANTHROPIC => Some(CompatApi { error: super::anthropic::error::body, request_id: Some("request-id") }),
+        "openai" => Some(CompatApi {
+            error: crate::openai::error::body,
+            request_id: None,
+            client: CompatClient { sends_x_api_key: false },
+        }),
+        "anthropic" => Some(CompatApi {
+            error: crate::anthropic::error::body,
+            request_id: Some("request-id"),
+            client: CompatClient { sends_x_api_key: true },
+        }),
         _ => None,
     }
 }

@@ -1,9 +1,9 @@
 //! Collects the items of a request: the previous conversation, the new input, or results of the client's
 //! tools.
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::compat::content::MessageContent;
-use crate::compat::input_submission::ClientResult;
-use crate::compat::response_segment::ClientCallId;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::content::MessageContent;
+use crate::input_submission::ClientResult;
+use crate::response_segment::ClientCallId;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_vocab::message::{
     CallArguments, Message, ModelCallId, Part, ToolName, ToolResult, ToolUse, shown,

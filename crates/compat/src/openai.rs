@@ -9,11 +9,11 @@ mod response_object;
 mod response_stream;
 mod responses;
 
-use crate::server_state::ServerState;
+use outlast_http::HttpState;
 use utoipa_axum::router::OpenApiRouter;
 
 /// Returns the routes of this API.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new()
         .merge(models::routes())
         .merge(chat::routes())

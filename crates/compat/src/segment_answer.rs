@@ -3,7 +3,7 @@ use super::compat_error::{CompatError, CompatResult};
 use super::response_segment::ResponseSegment;
 use super::segment_event::{AgentToolCall, ClientCall, SegmentEnd, SegmentEvent, SegmentEventKind};
 use super::segment_reader::SegmentReader;
-use crate::server_state::ServerState;
+use outlast_http::HttpState;
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::{Error, Kind};
 
@@ -71,7 +71,7 @@ impl SegmentAnswer {
     pub(crate) async fn read_until_end(
         &mut self,
         hearing: &mut SegmentReader,
-        shared: &ServerState,
+        shared: &HttpState,
     ) -> Result<bool, Error> {
         let over = async {
             while self.end.is_none() {
@@ -95,7 +95,7 @@ impl SegmentAnswer {
     pub(crate) async fn complete(
         mut hearing: SegmentReader,
         leg: ResponseSegment,
-        shared: &ServerState,
+        shared: &HttpState,
     ) -> CompatResult<Self> {
         let mut gathered = Self::default();
         if !gathered

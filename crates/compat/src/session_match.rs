@@ -4,10 +4,10 @@
 //! conversation starts with the same messages, so the key can be computed again. If the messages in the
 //! session match those of the request, the conversation continues there. If not, or if the client has changed
 //! its messages, a new session starts with the messages of the request.
-use crate::compat::response_segment::ResponseSegment;
-use crate::compat::segment_answer::SegmentAnswer;
-use crate::compat::segment_projector::{PendingClientCall, SegmentProjector};
-use crate::compat::segment_reader::client_tools;
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::SegmentAnswer;
+use crate::segment_projector::{PendingClientCall, SegmentProjector};
+use crate::segment_reader::client_tools;
 use outlast_ports::store::MAIN_HEAD;
 use outlast_runtime::Runtime;
 use outlast_views::{SessionState, SessionView};

@@ -5,7 +5,7 @@ use super::conversation_items::RequestContent;
 use super::follow_up::{FollowUpParams, ParamNames};
 use super::input_submission::{self, StartedSegment};
 use super::session_match::{self, SessionMatch};
-use crate::inputs::RequestHeaders;
+use outlast_http::request_headers::RequestHeaders;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::store::SessionTarget;
 use outlast_runtime::{Input, Runtime};

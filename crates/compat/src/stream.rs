@@ -5,13 +5,13 @@
 use super::compat_error::{CompatError, CompatResult, ErrorContents};
 use super::segment_event::{SegmentEvent, SegmentEventKind};
 use super::segment_reader::SegmentReader;
-use crate::caller_limits::CallerSlot;
-use crate::server_state::ServerState;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use outlast_http::HttpState;
+use outlast_http::caller_limits::CallerSlot;
 use outlast_vocab::Error;
 use serde_json::Value;
 use std::io;
@@ -81,7 +81,7 @@ enum SegmentStreamStep {
 
 /// Returns the stream as a response.
 pub(crate) fn response<V: StreamFormat>(
-    shared: &ServerState,
+    shared: &HttpState,
     open: CallerSlot,
     hearing: SegmentReader,
     voice: V,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The limits that all requests share.
-pub(crate) struct AdmissionControl {
+pub struct AdmissionControl {
     requests: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     requests_most: usize,
@@ -16,11 +16,11 @@ pub(crate) struct AdmissionControl {
 }
 
 /// A request in progress. Dropping it releases everything that it holds.
-pub(crate) struct AdmittedRequest(RequestPermits);
+pub struct AdmittedRequest(RequestPermits);
 
 /// The resources of one request, for code that acquires more for it.
 #[derive(Clone)]
-pub(crate) struct RequestPermits {
+pub struct RequestPermits {
     bytes: Arc<Semaphore>,
     bytes_most: usize,
     held: Arc<Mutex<HeldPermits>>,
@@ -35,14 +35,14 @@ struct HeldPermits {
 
 impl AdmissionControl {
     /// Creates the limits.
-    pub(crate) fn new(limits: &ServerLimits) -> Self {
+    pub fn new(limits: &ServerLimits) -> Self {
         let (requests_most, bytes_most) = (limits.requests_at_once, limits.bodies_bytes);
         let sized = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Self { requests: sized(requests_most), bytes: sized(bytes_most), requests_most, bytes_most }
     }
 
     /// Admits a request, unless too many are in progress.
-    pub(crate) fn admit(&self) -> Result<AdmittedRequest, Error> {
+    pub fn admit(&self) -> Result<AdmittedRequest, Error> {
         let most = self.requests_most;
         let full = |_| {
             let detail = format!("requests_at_once is limited to {most}, and so many are under way");
@@ -53,7 +53,7 @@ impl AdmissionControl {
     }
 
     /// Admits a request regardless of the limit. Health checks must work on a busy server, too.
-    pub(crate) fn admit_always(&self) -> AdmittedRequest {
+    pub fn admit_always(&self) -> AdmittedRequest {
         self.admitted(HeldPermits::default())
     }
 
@@ -65,7 +65,7 @@ impl AdmissionControl {
 
 impl AdmittedRequest {
     /// Returns the handle to acquire more resources.
-    pub(crate) fn permits(&self) -> RequestPermits {
+    pub fn permits(&self) -> RequestPermits {
         self.0.clone()
     }
 }
@@ -84,7 +84,7 @@ impl RequestPermits {
 
     /// Acquires space for received bytes of the body. A large announced length alone takes nothing from
     /// others.
-    pub(crate) fn acquire_body_bytes(&self, bytes: usize) -> Result<(), Error> {
+    pub fn acquire_body_bytes(&self, bytes: usize) -> Result<(), Error> {
         let full = || {
             let detail = format!("bodies_bytes is limited to {}, and so many are held", self.bytes_most);
             Error::new(Kind::ServerBusy, detail)
@@ -100,7 +100,7 @@ impl RequestPermits {
     }
 
     /// Attaches the caller's own permit to the request.
-    pub(crate) fn attach_caller(&self, caller: CallerSlot) {
+    pub fn attach_caller(&self, caller: CallerSlot) {
         self.held().caller = Some(caller);
     }
 }

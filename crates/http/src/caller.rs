@@ -2,41 +2,52 @@
 //!
 //! The handler gets a `Runtime` that reaches only the caller's organisation, so it cannot leak data of
 //! others.
+use crate::HttpState;
 use crate::admission_control::RequestPermits;
-use crate::compat::compat_error::{is_compat_path, takes_x_api_key};
 use crate::key_watch::RequestKey;
 use crate::problem::ApiError;
 use crate::rate_limit::RequestQuota;
 use crate::request_auth;
-use crate::server::Peer;
-use crate::server_state::ServerState;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use outlast_runtime::Runtime;
 use outlast_vocab::access::{Access, ApiKey, OrgVisibility, Principal, Scope};
 use outlast_vocab::{Error, Kind, OrgId};
 use std::marker::PhantomData;
+use std::net::IpAddr;
+
+/// The address of the client, in the extensions of a request.
+#[derive(Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// Marks requests of clients that were written for the API of another provider, in their extensions.
+#[derive(Clone, Copy)]
+pub struct CompatClient {
+    /// Whether it may send its key as `x-api-key`.
+    pub sends_x_api_key: bool,
+}
 
 /// An authenticated caller that has a scope. The first argument of every handler, so that access is checked
 /// before anything else is parsed.
-pub(crate) struct Caller<S> {
+pub struct Caller<S> {
     /// A handle of the worker that is limited to this caller.
-    pub(crate) runtime: Runtime,
+    pub runtime: Runtime,
     /// Whether the caller authenticated with an API key.
     has_key: bool,
     scope: PhantomData<S>,
 }
 
 /// The scope that a route requires.
-pub(crate) trait RequiredScope {
+pub trait RequiredScope {
+    /// The scope.
     const SCOPE: Scope;
 }
 
 macro_rules! scopes {
     ($($(#[$doc:meta])* $name:ident = $scope:ident;)*) => {$(
         $(#[$doc])*
-        pub(crate) enum $name {}
+        pub enum $name {}
 
         impl RequiredScope for $name {
             const SCOPE: Scope = Scope::$scope;
@@ -60,7 +71,7 @@ scopes! {
 impl<S> Caller<S> {
     /// Returns the caller, acting in the name of `by`. Without a key the caller may name any person, as in
     /// the terminal. With a key it can only name its own principal.
-    pub(crate) fn acting_as(self, by: Option<&str>) -> Result<Self, Error> {
+    pub fn acting_as(self, by: Option<&str>) -> Result<Self, Error> {
         let Some(by) = by else { return Ok(self) };
         let access = self.runtime.access().clone();
         if access.by.name() == by {
@@ -84,7 +95,7 @@ struct AuthenticatedAccess {
 impl<S> Caller<S> {
     /// Returns a worker handle that reaches every organisation, in the caller's name. Only keys of the
     /// default organisation, which operates the server, get one; `what` starts the error message for others.
-    pub(crate) fn operator(&self, shared: &ServerState, what: &str) -> Result<Runtime, Error> {
+    pub fn operator(&self, shared: &HttpState, what: &str) -> Result<Runtime, Error> {
         let access = self.runtime.access();
         if access.reach.home() != OrgId::DEFAULT {
             return Err(Error::new(
@@ -96,11 +107,17 @@ impl<S> Caller<S> {
     }
 }
 
-impl<S: RequiredScope> FromRequestParts<ServerState> for Caller<S> {
+impl<State, S> FromRequestParts<State> for Caller<S>
+where
+    State: Send + Sync,
+    HttpState: FromRef<State>,
+    S: RequiredScope,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
-        let AuthenticatedAccess { access, key } = match authenticate(parts, shared).await {
+    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, ApiError> {
+        let shared = HttpState::from_ref(state);
+        let AuthenticatedAccess { access, key } = match authenticate(parts, &shared).await {
             Err(error) if error.kind() == Kind::KeyInvalid && has_key_header(&parts.headers) => {
                 shared.invalid_keys.count(parts.extensions.get::<Peer>().map(|Peer(address)| *address))?;
                 return Err(error.into());
@@ -120,16 +137,18 @@ impl<S: RequiredScope> FromRequestParts<ServerState> for Caller<S> {
     }
 }
 
-async fn authenticate(parts: &Parts, shared: &ServerState) -> Result<AuthenticatedAccess, Error> {
-    let path = parts.uri.path();
+async fn authenticate(parts: &Parts, shared: &HttpState) -> Result<AuthenticatedAccess, Error> {
+    let compat = parts.extensions.get::<CompatClient>();
     let key = match request_auth::key(&parts.headers)? {
-        None if takes_x_api_key(path) => request_auth::x_api_key(&parts.headers)?,
+        None if compat.is_some_and(|client| client.sends_x_api_key) => {
+            request_auth::x_api_key(&parts.headers)?
+        }
         key => key,
     };
     match (key, shared.origin_policy.without_key(&parts.headers)) {
         // Clients of other providers always send a key. If this server requires none, ignore keys that are
         // not ours.
-        (Some(key), Ok(access)) if is_compat_path(path) && !request_auth::is_outlast_key(key) => {
+        (Some(key), Ok(access)) if compat.is_some() && !request_auth::is_outlast_key(key) => {
             Ok(AuthenticatedAccess { access: access.clone(), key: None })
         }
         (Some(key), _) => {

@@ -7,30 +7,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The open streams.
 #[derive(Default)]
-pub(crate) struct StreamLimiter(CallerCounts);
+pub struct StreamLimiter(CallerCounts);
 
 /// The concurrent requests of each caller. [`crate::admission_control`] limits their total before the caller is known.
 #[derive(Default)]
-pub(crate) struct CallerRequestLimiter(CallerCounts);
+pub struct CallerRequestLimiter(CallerCounts);
 
 /// The number of open streams or requests of each caller.
 #[derive(Clone, Default)]
 struct CallerCounts(Arc<Mutex<BTreeMap<String, usize>>>);
 
 /// An open stream or request. Dropping it closes it.
-pub(crate) struct CallerSlot {
+pub struct CallerSlot {
     tally: CallerCounts,
     caller: String,
 }
 
 impl StreamLimiter {
     /// Returns the number of open streams.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().values().sum()
     }
 
     /// Opens a stream. Fails if too many are open.
-    pub(crate) fn open(&self, access: &Access, limits: &ServerLimits) -> Result<CallerSlot, Error> {
+    pub fn open(&self, access: &Access, limits: &ServerLimits) -> Result<CallerSlot, Error> {
         let (count, most) = (self.count(), limits.streams);
         if count >= most {
             let detail = format!("streams is limited to {most}, and so many are open");
@@ -42,7 +42,7 @@ impl StreamLimiter {
 
 impl CallerRequestLimiter {
     /// Opens a request. Fails if its caller has too many in progress.
-    pub(crate) fn open(&self, access: &Access, limits: &ServerLimits) -> Result<CallerSlot, Error> {
+    pub fn open(&self, access: &Access, limits: &ServerLimits) -> Result<CallerSlot, Error> {
         self.0.open(access, "requests_per_caller", limits.requests_per_caller)
     }
 }

@@ -4,7 +4,7 @@ use outlast_vocab::{Error, Hash, Kind, OrgId};
 use std::fmt::Write as _;
 
 /// Signs and verifies the cursors of one list for one caller.
-pub(crate) struct CursorSigner<'a> {
+pub struct CursorSigner<'a> {
     secret: &'a [u8; 32],
     org: OrgId,
     list: &'static str,
@@ -12,12 +12,12 @@ pub(crate) struct CursorSigner<'a> {
 
 impl<'a> CursorSigner<'a> {
     /// Creates the cursors of this list.
-    pub(crate) fn of(secret: &'a [u8; 32], reach: OrgVisibility, list: &'static str) -> Self {
+    pub fn of(secret: &'a [u8; 32], reach: OrgVisibility, list: &'static str) -> Self {
         Self { secret, org: reach.home(), list }
     }
 
     /// Encodes and signs a position in the list.
-    pub(crate) fn sign(&self, place: &str) -> String {
+    pub fn sign(&self, place: &str) -> String {
         let mut cursor = format!("cur_{}", self.signature(place));
         for byte in place.bytes() {
             // Writing to a `String` cannot fail.
@@ -27,7 +27,7 @@ impl<'a> CursorSigner<'a> {
     }
 
     /// Returns the position that a cursor encodes. Rejects a cursor of another server, list or organisation.
-    pub(crate) fn verify(&self, cursor: &str) -> Result<String, Error> {
+    pub fn verify(&self, cursor: &str) -> Result<String, Error> {
         let wrong =
             || Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
         let place = decode_position(cursor).ok_or_else(wrong)?;

@@ -1,10 +1,10 @@
 //! Extractors that parse requests: ids in the path, the query, the body.
+use crate::HttpState;
 use crate::admission_control::RequestPermits;
 use crate::problem::ApiError;
-use crate::server_state::ServerState;
 use crate::strict_json;
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use futures_util::StreamExt;
@@ -14,32 +14,35 @@ use serde::de::DeserializeOwned;
 use std::str::FromStr;
 
 /// The parameters of the path, in order.
-pub(crate) struct PathParam<T>(pub(crate) T);
+pub struct PathParam<T>(pub T);
 
 /// Two parameters of one path.
-pub(crate) struct PathParams<A, B>(pub(crate) A, pub(crate) B);
+pub struct PathParams<A, B>(pub A, pub B);
 
-impl<A: FromStr<Err: Into<Error>>, B: FromStr<Err: Into<Error>>> FromRequestParts<ServerState>
-    for PathParams<A, B>
+impl<S, A, B> FromRequestParts<S> for PathParams<A, B>
+where
+    S: Send + Sync,
+    A: FromStr<Err: Into<Error>>,
+    B: FromStr<Err: Into<Error>>,
 {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
-        let named = path_values(parts, shared).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let named = path_values(parts, state).await?;
         Ok(Self(parse(&named, 0)?, parse(&named, 1)?))
     }
 }
 
-impl<T: FromStr<Err: Into<Error>>> FromRequestParts<ServerState> for PathParam<T> {
+impl<S: Send + Sync, T: FromStr<Err: Into<Error>>> FromRequestParts<S> for PathParam<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
-        Ok(Self(parse(&path_values(parts, shared).await?, 0)?))
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Ok(Self(parse(&path_values(parts, state).await?, 0)?))
     }
 }
 
-async fn path_values(parts: &mut Parts, shared: &ServerState) -> Result<Vec<String>, Error> {
-    let params = RawPathParams::from_request_parts(parts, shared).await.map_err(|cause| {
+async fn path_values<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Vec<String>, Error> {
+    let params = RawPathParams::from_request_parts(parts, state).await.map_err(|cause| {
         Error::new(Kind::InputInvalid, format!("the path cannot be read: {}", cause.body_text()))
     })?;
     Ok(params.iter().map(|(_, value)| value.to_owned()).collect())
@@ -52,7 +55,7 @@ fn parse<T: FromStr<Err: Into<Error>>>(parts: &[String], place: usize) -> Result
 
 /// A path parameter that may be any text.
 #[derive(Debug)]
-pub(crate) struct TextParam(pub(crate) String);
+pub struct TextParam(pub String);
 
 impl FromStr for TextParam {
     type Err = Error;
@@ -63,13 +66,13 @@ impl FromStr for TextParam {
 }
 
 /// The query parameters.
-pub(crate) struct QueryParams<T>(pub(crate) T);
+pub struct QueryParams<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequestParts<ServerState> for QueryParams<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
-        let Query(asked) = Query::from_request_parts(parts, shared).await.map_err(|cause| {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Query(asked) = Query::from_request_parts(parts, state).await.map_err(|cause| {
             Error::new(Kind::InputInvalid, format!("the query does not fit: {}", cause.body_text()))
         })?;
         Ok(Self(asked))
@@ -77,27 +80,37 @@ impl<T: DeserializeOwned> FromRequestParts<ServerState> for QueryParams<T> {
 }
 
 /// A JSON body.
-pub(crate) struct JsonBody<T>(pub(crate) T);
+pub struct JsonBody<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<ServerState> for JsonBody<T> {
+impl<S, T> FromRequest<S> for JsonBody<T>
+where
+    S: Send + Sync,
+    HttpState: FromRef<S>,
+    T: DeserializeOwned,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, shared: &ServerState) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         check_json(&parts.headers)?;
-        Ok(Self(strict_json::read(&read_body(&parts, body, &shared.limits).await?)?))
+        Ok(Self(strict_json::read(&read_body(&parts, body, &HttpState::from_ref(state).limits).await?)?))
     }
 }
 
 /// An optional JSON body.
-pub(crate) struct OptionalJsonBody<T>(pub(crate) T);
+pub struct OptionalJsonBody<T>(pub T);
 
-impl<T: DeserializeOwned + Default> FromRequest<ServerState> for OptionalJsonBody<T> {
+impl<S, T> FromRequest<S> for OptionalJsonBody<T>
+where
+    S: Send + Sync,
+    HttpState: FromRef<S>,
+    T: DeserializeOwned + Default,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, shared: &ServerState) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = read_body(&parts, body, &shared.limits).await?;
+        let bytes = read_body(&parts, body, &HttpState::from_ref(state).limits).await?;
         if bytes.is_empty() {
             return Ok(Self(T::default()));
         }
@@ -119,7 +132,7 @@ fn check_json(headers: &HeaderMap) -> Result<(), Error> {
 
 /// Reads a whole body. Fails if it is too large or takes too long. Its bytes count against the limit of all
 /// bodies until the request ends.
-pub(crate) async fn read_body(parts: &Parts, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
+pub async fn read_body(parts: &Parts, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());
     limits::check("body_bytes", announced.unwrap_or(0), limits.body_bytes)?;

@@ -17,28 +17,28 @@ use tokio::sync::watch;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// If an answer takes longer than this, its key is checked again.
-pub(crate) const RECHECK_AFTER: Duration = Duration::from_secs(1);
+pub const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Passes the API key of a request from the extractor to the middleware.
 #[derive(Clone, Default)]
-pub(crate) struct RequestKey(Arc<OnceLock<ApiKey>>);
+pub struct RequestKey(Arc<OnceLock<ApiKey>>);
 
 impl RequestKey {
     /// Stores the key of the request.
-    pub(crate) fn record(&self, key: ApiKey) {
+    pub fn record(&self, key: ApiKey) {
         // A request has only one key, so a second call would store the same one.
         let _ = self.0.set(key);
     }
 
     /// Returns the key of the request.
-    pub(crate) fn key(&self) -> Option<&ApiKey> {
+    pub fn key(&self) -> Option<&ApiKey> {
         self.0.get()
     }
 }
 
 /// The keys with open streams.
 #[derive(Default)]
-pub(crate) struct WatchedKeys(Mutex<HashMap<KeyId, WatchedKey>>);
+pub struct WatchedKeys(Mutex<HashMap<KeyId, WatchedKey>>);
 
 struct WatchedKey {
     key: ApiKey,
@@ -51,7 +51,7 @@ impl WatchedKeys {
     }
 
     /// Returns a future that completes when an admitted key becomes invalid.
-    pub(crate) fn invalidated(&self, key: &ApiKey) -> impl Future<Output = ()> + Send + use<> {
+    pub fn invalidated(&self, key: &ApiKey) -> impl Future<Output = ()> + Send + use<> {
         let watched = || WatchedKey { key: key.clone(), invalidated: watch::Sender::new(false) };
         let mut over = self.lock().entry(key.id).or_insert_with(watched).invalidated.subscribe();
         async move {
@@ -61,7 +61,7 @@ impl WatchedKeys {
     }
 
     /// Checks the keys with open streams, until the future is dropped.
-    pub(crate) async fn run_checks(&self, runtime: &Runtime) -> Infallible {
+    pub async fn run_checks(&self, runtime: &Runtime) -> Infallible {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let keys: Vec<ApiKey> = {
@@ -81,7 +81,7 @@ impl WatchedKeys {
 }
 
 /// Returns whether a key is still valid. If the store fails, the key counts as valid.
-pub(crate) async fn is_still_valid(runtime: &Runtime, key: &ApiKey) -> bool {
+pub async fn is_still_valid(runtime: &Runtime, key: &ApiKey) -> bool {
     let admitted = runtime.store().authenticate(key.clone(), runtime.now()).await;
     !admitted.is_err_and(|error| error.kind() == Kind::KeyInvalid)
 }

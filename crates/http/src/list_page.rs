@@ -13,22 +13,22 @@ const DEFAULT_LIMIT: usize = 50;
 
 /// One page of a list.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ListPage<T> {
+pub struct ListPage<T> {
     /// The items of this page.
-    pub(crate) items: Vec<T>,
+    pub items: Vec<T>,
     /// The `cursor` of the next page. Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 impl<T> ListPage<T> {
     /// Creates a list with only one page. Something else limits its length.
-    pub(crate) fn single(items: Vec<T>) -> Self {
+    pub fn single(items: Vec<T>) -> Self {
         Self { items, next: None }
     }
 
     /// Converts a page of the store.
-    pub(crate) fn of<V: Into<T>, K: Serialize>(page: page::Page<V, K>, cursors: &CursorSigner<'_>) -> Self {
+    pub fn of<V: Into<T>, K: Serialize>(page: page::Page<V, K>, cursors: &CursorSigner<'_>) -> Self {
         let page::Page { items, next } = page;
         Self {
             items: items.into_iter().map(V::into).collect(),
@@ -41,22 +41,23 @@ impl<T> ListPage<T> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct PageParams {
+pub struct PageParams {
     /// The maximum number of items to return.
     #[param(minimum = 1, maximum = 500)]
-    pub(crate) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// The `next` value of the previous page. Defaults to the first page.
-    pub(crate) cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
 impl PageParams {
     /// Makes the maximum page size the default.
-    pub(crate) fn or_max_limit(self, limits: &ServerLimits) -> Self {
+    #[must_use]
+    pub fn or_max_limit(self, limits: &ServerLimits) -> Self {
         Self { limit: self.limit.or(Some(limits.entries)), ..self }
     }
 
     /// Returns the key to read after, and the number of entries.
-    pub(crate) fn read<K: DeserializeOwned>(
+    pub fn read<K: DeserializeOwned>(
         self,
         cursors: &CursorSigner<'_>,
         limits: &ServerLimits,
@@ -66,7 +67,7 @@ impl PageParams {
 }
 
 /// Returns the key in a cursor, if there is a cursor.
-pub(crate) fn decode_cursor<K: DeserializeOwned>(
+pub fn decode_cursor<K: DeserializeOwned>(
     cursor: Option<&str>,
     cursors: &CursorSigner<'_>,
 ) -> Result<Option<K>, Error> {
@@ -75,12 +76,15 @@ pub(crate) fn decode_cursor<K: DeserializeOwned>(
 }
 
 /// Returns the cursor that continues after a key.
-pub(crate) fn encode_cursor<K: Serialize>(key: &K, cursors: &CursorSigner<'_>) -> String {
+///
+/// # Panics
+/// If the key is not JSON. Keys of lists are numbers, texts and ids.
+pub fn encode_cursor<K: Serialize>(key: &K, cursors: &CursorSigner<'_>) -> String {
     cursors.sign(&serde_json::to_string(key).expect("keys of lists are numbers, texts and ids"))
 }
 
 /// Returns the number of entries of a page.
-pub(crate) fn page_limit(limit: Option<usize>, limits: &ServerLimits) -> Result<usize, Error> {
+pub fn page_limit(limit: Option<usize>, limits: &ServerLimits) -> Result<usize, Error> {
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
     if limit == 0 {
         return Err(Error::new(Kind::InputInvalid, "expected a `limit` of at least 1, got 0"));
@@ -90,7 +94,7 @@ pub(crate) fn page_limit(limit: Option<usize>, limits: &ServerLimits) -> Result<
 }
 
 /// Returns how long a request waits.
-pub(crate) fn wait_limit(wait: Option<u64>, limits: &ServerLimits) -> Result<Duration, Error> {
+pub fn wait_limit(wait: Option<u64>, limits: &ServerLimits) -> Result<Duration, Error> {
     let (wait, most) = (Duration::from_secs(wait.unwrap_or(0)), limits.wait_most);
     if wait > most {
         let detail =
@@ -101,9 +105,6 @@ pub(crate) fn wait_limit(wait: Option<u64>, limits: &ServerLimits) -> Result<Dur
 }
 
 /// Returns the position in a cursor, if there is a cursor.
-pub(crate) fn cursor_position(
-    cursor: Option<&str>,
-    cursors: &CursorSigner<'_>,
-) -> Result<Option<String>, Error> {
+pub fn cursor_position(cursor: Option<&str>, cursors: &CursorSigner<'_>) -> Result<Option<String>, Error> {
     cursor.map(|cursor| cursors.verify(cursor)).transpose()
 }

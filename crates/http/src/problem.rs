@@ -1,8 +1,6 @@
 //! Error responses of the API: RFC 9457, with the code, the class and the page of the error.
 //!
 //! The table of kinds in `vocab::error` defines the status of each error.
-use crate::compat::compat_error::is_compat_path;
-use crate::head_parser::HeadFault;
 use crate::rate_limit::set_retry_after;
 use axum::Json;
 use axum::body::Body;
@@ -12,19 +10,18 @@ use outlast_vocab::{CallId, Error, ErrorPlace, Kind, SessionId, TurnId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use utoipa::openapi::path::Operation;
-use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 /// The value of `retry-after` for a caller that was rejected because the server is busy, in seconds.
-pub(crate) const BUSY_RETRY_AFTER: &str = "1";
+pub const BUSY_RETRY_AFTER: &str = "1";
 
 /// The media type of problems.
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// An error, as an RFC 9457 problem.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Problem {
+pub struct Problem {
     /// The path of the page that explains the error, on this server.
     #[serde(rename = "type")]
     #[schema(example = "/errors/session.not_found")]
@@ -66,7 +63,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// Converts an error.
-    pub(crate) fn of(error: &Error) -> Self {
+    pub fn of(error: &Error) -> Self {
         let (kind, status) = (error.kind(), status(error));
         let ErrorPlace { session, turn, call, .. } = error.place();
         Self {
@@ -85,13 +82,14 @@ impl Problem {
     }
 }
 
-fn status(error: &Error) -> StatusCode {
+/// Returns the HTTP status of an error.
+pub fn status(error: &Error) -> StatusCode {
     StatusCode::from_u16(error.kind().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// An error that a handler returns.
 #[derive(Debug)]
-pub(crate) struct ApiError(pub(crate) Error);
+pub struct ApiError(pub Error);
 
 impl<E: Into<Error>> From<E> for ApiError {
     fn from(error: E) -> Self {
@@ -100,11 +98,11 @@ impl<E: Into<Error>> From<E> for ApiError {
 }
 
 /// The result of a handler.
-pub(crate) type ApiResult<T> = Result<T, ApiError>;
+pub type ApiResult<T> = Result<T, ApiError>;
 
 /// The error behind a response, for the log.
 #[derive(Clone)]
-pub(crate) struct ErrorCause(pub(crate) Arc<Error>);
+pub struct ErrorCause(pub Arc<Error>);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
@@ -128,16 +126,9 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Answers a request whose head was rejected before routing.
-pub(crate) fn head_rejection(why: Option<HeadFault>) -> Response {
-    let error =
-        why.map_or_else(|| Error::new(Kind::InputInvalid, "the request cannot be read"), HeadFault::error);
-    let status = match why {
-        Some(HeadFault::TooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        _ => status(&error),
-    };
-    tracing::info!(status = status.as_u16(), %error, "request refused");
-    let problem = Problem { status: status.as_u16(), ..Problem::of(&error) };
+/// Returns a problem response with another status than the usual one of its error.
+pub fn response_with_status(error: &Error, status: StatusCode) -> Response {
+    let problem = Problem { status: status.as_u16(), ..Problem::of(error) };
     let mut response = (status, Json(problem)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, PROBLEM);
     response
@@ -145,7 +136,10 @@ pub(crate) fn head_rejection(why: Option<HeadFault>) -> Response {
 
 /// Adds the request id, and the ids in the request's path, to a problem response. Leaves other responses
 /// unchanged.
-pub(crate) fn with_request_ids(response: Response, request: &str, named: ErrorPlace) -> Response {
+///
+/// # Panics
+/// Never panics: a problem is texts and a number.
+pub fn with_request_ids(response: Response, request: &str, named: ErrorPlace) -> Response {
     let ours = response.headers().get(header::CONTENT_TYPE) == Some(&PROBLEM);
     let Some(ErrorCause(error)) = response.extensions().get::<ErrorCause>().filter(|_| ours) else {
         return response;
@@ -166,16 +160,19 @@ pub(crate) fn with_request_ids(response: Response, request: &str, named: ErrorPl
 
 /// Returns the error message for the caller. Internal errors may name files and machines, so their details go
 /// only to the log.
-pub(crate) fn public_detail(error: &Error, status: StatusCode) -> String {
+pub fn public_detail(error: &Error, status: StatusCode) -> String {
     if status.is_server_error() && error.kind() != Kind::ServerBusy {
         return "the server could not do this; its log says more under the id of the request".to_owned();
     }
     error.detail().to_owned()
 }
 
-/// The error responses of every route, for the OpenAPI document. [`add_error_statuses`] adds those that follow from a
+/// The status of internal errors. A route without it has no error responses.
+pub const INTERNAL_STATUS: &str = "500";
+
+/// The error responses of every route, for the OpenAPI document. The server adds those that follow from a
 /// route's parameters.
-pub(crate) struct ProblemResponses;
+pub struct ProblemResponses;
 
 impl IntoResponses for ProblemResponses {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
@@ -184,7 +181,7 @@ impl IntoResponses for ProblemResponses {
 }
 
 /// Returns the error responses that every route can give, with the schema of the API that was called.
-pub(crate) fn common_responses(
+pub fn common_responses(
     schema: &str,
     content_type: &str,
 ) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
@@ -202,72 +199,4 @@ pub(crate) fn common_responses(
         ResponseBuilder::new().description(text).content(content_type, content).build()
     };
     said.into_iter().map(|(status, text)| (status.to_owned(), RefOr::T(response(text)))).collect()
-}
-
-/// The status of internal errors. A route without it has no error responses.
-const INTERNAL_STATUS: &str = "500";
-
-const AUTH_STATUSES: [(&str, &str); 2] = [
-    ("401", "The API key is missing, invalid, expired or revoked."),
-    ("429", "Too many requests per minute, or at the same time. `retry-after` says when to retry."),
-];
-const NOT_FOUND_STATUSES: [(&str, &str); 1] =
-    [("404", "It does not exist, or belongs to another organisation.")];
-const LIMIT_STATUSES: [(&str, &str); 1] = [("413", "The request exceeds a limit of the server.")];
-const BODY_STATUSES: [(&str, &str); 1] = [("415", "The media type of the body is not supported.")];
-const WRITE_STATUSES: [(&str, &str); 2] =
-    [("409", "The request conflicts with the current state."), ("507", "The disk is full.")];
-/// Errors of compatible APIs, whose answers are turns and report how those failed.
-const TURN_STATUSES: [(&str, &str); 6] = [
-    ("402", "A budget is exhausted."),
-    ("408", "The turn waited for something external, which timed out."),
-    ("422", "The answer does not match the requested schema."),
-    ("424", "The turn has not ended in time, for example because it waits for a person."),
-    ("502", "The model or a tool failed."),
-    ("504", "The model or a tool timed out."),
-];
-
-/// Adds to each route the error statuses that it can return, with the schema of its other errors.
-pub(crate) fn add_error_statuses(document: &mut OpenApi) {
-    for (path, item) in &mut document.paths.paths {
-        let PathItem { get, put, post, delete, patch, .. } = item;
-        for operation in get.iter_mut() {
-            add_operation_statuses(path, operation, &[]);
-        }
-        for operation in [put, post, delete, patch].into_iter().flatten() {
-            add_operation_statuses(path, operation, &WRITE_STATUSES);
-        }
-    }
-}
-
-fn add_operation_statuses(path: &str, operation: &mut Operation, writes: &[(&str, &str)]) {
-    let Some(RefOr::T(shape)) = operation.responses.responses.get(INTERNAL_STATUS).cloned() else { return };
-    let asks = |names: &[&str]| {
-        let parameters = operation.parameters.iter().flatten();
-        parameters.into_iter().any(|parameter| match parameter {
-            RefOr::T(parameter) => names.contains(&parameter.name.as_str()),
-            RefOr::Ref(_) => false,
-        })
-    };
-    let (bodied, named) = (operation.request_body.is_some(), path.contains('{') || asks(&["session"]));
-    let secured = operation.security.as_ref().is_some_and(|security| !security.is_empty());
-    let more = [
-        (secured, &AUTH_STATUSES[..]),
-        (named || bodied, &NOT_FOUND_STATUSES),
-        (bodied || asks(&["limit"]), &LIMIT_STATUSES),
-        (bodied, &BODY_STATUSES),
-        (bodied && is_compat_path(path), &TURN_STATUSES),
-        (true, writes),
-    ];
-    let more = more.into_iter().filter(|(does, _)| *does).flat_map(|(_, more)| more);
-    let told: Vec<_> = more
-        .map(|(status, text)| {
-            let mut response = shape.clone();
-            (*text).clone_into(&mut response.description);
-            ((*status).to_owned(), RefOr::T(response))
-        })
-        .collect();
-    for (status, response) in told {
-        operation.responses.responses.entry(status).or_insert(response);
-    }
 }

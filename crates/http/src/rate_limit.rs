@@ -25,10 +25,10 @@ const BUCKETS: usize = 10_000;
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// The owner of a bucket: an API key, or all callers without one.
-pub(crate) type BucketOwner = Option<KeyId>;
+pub type BucketOwner = Option<KeyId>;
 
 /// The rate limits of all callers.
-pub(crate) struct RequestRateLimiter {
+pub struct RequestRateLimiter {
     most: Option<NonZeroU32>,
     buckets: Mutex<TokenBuckets<BucketOwner>>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct RequestRateLimiter {
 ///
 /// Only requests with invalid keys are rejected. Valid keys may come from the same address, as they all do
 /// behind a proxy.
-pub(crate) struct InvalidKeyLimiter {
+pub struct InvalidKeyLimiter {
     most: NonZeroU32,
     buckets: Mutex<TokenBuckets<Option<IpAddr>>>,
 }
@@ -102,23 +102,23 @@ impl TokenBucket {
 
 /// The state of a bucket after a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Quota {
+pub struct Quota {
     most: u32,
     left: f64,
 }
 
 /// Passes the quota of a request's caller from the extractor to the middleware.
 #[derive(Clone, Default)]
-pub(crate) struct RequestQuota(Arc<OnceLock<Quota>>);
+pub struct RequestQuota(Arc<OnceLock<Quota>>);
 
 impl RequestRateLimiter {
     /// Allows each caller at most `most` requests a minute. With `None`, there is no limit.
-    pub(crate) fn new(most: Option<NonZeroU32>) -> Self {
+    pub fn new(most: Option<NonZeroU32>) -> Self {
         Self { most, buckets: Mutex::default() }
     }
 
     /// Counts a request. Fails if its caller has sent too many.
-    pub(crate) fn count(&self, who: BucketOwner, told: Option<&RequestQuota>) -> Result<(), Error> {
+    pub fn count(&self, who: BucketOwner, told: Option<&RequestQuota>) -> Result<(), Error> {
         let Some(most) = self.most else { return Ok(()) };
         let (quota, taken) = self.take(who, most.get(), Instant::now());
         if let Some(RequestQuota(cell)) = told {
@@ -146,12 +146,12 @@ impl RequestRateLimiter {
 
 impl InvalidKeyLimiter {
     /// Allows at most `most` invalid keys a minute from one network.
-    pub(crate) fn new(most: NonZeroU32) -> Self {
+    pub fn new(most: NonZeroU32) -> Self {
         Self { most, buckets: Mutex::default() }
     }
 
     /// Counts an invalid key. Fails if there were too many.
-    pub(crate) fn count(&self, from: Option<IpAddr>) -> Result<(), Error> {
+    pub fn count(&self, from: Option<IpAddr>) -> Result<(), Error> {
         let (quota, taken) = self.take(from, Instant::now());
         if taken {
             return Ok(());
@@ -188,7 +188,7 @@ impl Quota {
 
 impl RequestQuota {
     /// Adds the rate limit headers.
-    pub(crate) fn write_headers(&self, headers: &mut HeaderMap) {
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
         let Some(quota) = self.0.get() else { return };
         let window = WINDOW.as_secs();
         let reset = quota.time_to(f64::from(quota.most)).as_secs_f64().ceil();
@@ -206,7 +206,7 @@ impl RequestQuota {
 }
 
 /// Sets `retry-after`, in whole seconds.
-pub(crate) fn set_retry_after(pause: Duration, headers: &mut HeaderMap) {
+pub fn set_retry_after(pause: Duration, headers: &mut HeaderMap) {
     let seconds = pause.as_secs_f64().ceil().max(1.0);
     if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
         headers.insert(header::RETRY_AFTER, value);

@@ -80,7 +80,7 @@ impl OriginPolicy {
     }
 
     /// Rejects requests for another host name and requests from pages of other origins.
-    pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Error> {
+    pub fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Error> {
         let host = single_header(headers, &header::HOST)?.unwrap_or_default();
         // A proxy may route by the authority of the request target, while this server uses the header.
         if let Some(authority) = target.authority().filter(|named| !named.as_str().eq_ignore_ascii_case(host))
@@ -108,7 +108,7 @@ impl OriginPolicy {
 
     /// Returns what a caller without an API key may do. Rejects requests with a proxy header or another host
     /// name than loopback: a proxy forwarded them, so the caller may be anyone.
-    pub(crate) fn without_key(&self, headers: &HeaderMap) -> Result<&Access, Error> {
+    pub fn without_key(&self, headers: &HeaderMap) -> Result<&Access, Error> {
         let takes = |who: &str| {
             let detail = format!("{who} an API key: `authorization: Bearer olk_…`");
             Error::new(Kind::KeyInvalid, detail)
@@ -131,7 +131,7 @@ impl OriginPolicy {
     }
 
     /// Returns the `Origin` of a request if it is one of the allowed ones.
-    pub(crate) fn allowed_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+    pub fn allowed_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
     }
@@ -149,7 +149,7 @@ fn is_same_origin(origin: &str, host: &str) -> bool {
 }
 
 /// Returns the API key of a request. Rejects a header that occurs twice or has another form.
-pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+pub fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let Some(said) = single_header(headers, &header::AUTHORIZATION)? else { return Ok(None) };
     let key = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let wrong = || {
@@ -162,18 +162,18 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
 }
 
 /// Returns the API key from the `x-api-key` header, which Anthropic clients send.
-pub(crate) fn x_api_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+pub fn x_api_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     single_header(headers, &header::HeaderName::from_static("x-api-key"))
 }
 
 /// Returns whether a key has the format of keys that this server issues.
-pub(crate) fn is_outlast_key(key: &str) -> bool {
+pub fn is_outlast_key(key: &str) -> bool {
     key.starts_with("olk_")
 }
 
 /// Returns a header that must occur at most once. If it occurred twice, a proxy and this server could read
 /// different values.
-pub(crate) fn single_header<'h>(
+pub fn single_header<'h>(
     headers: &'h HeaderMap,
     name: &header::HeaderName,
 ) -> Result<Option<&'h str>, Error> {

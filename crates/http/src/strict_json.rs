@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 
 /// Parses a body. The error names the position of what is wrong.
-pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let value = value(bytes)?;
     // A derived `Deserialize` would accept an array as an object, with its items in the order of the members.
     if value.is_array() {
@@ -19,7 +19,7 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 }
 
 /// Parses a body that may be any JSON value.
-pub(crate) fn value(bytes: &[u8]) -> Result<Value, Error> {
+pub fn value(bytes: &[u8]) -> Result<Value, Error> {
     let UniqueMemberJson(value) = serde_json::from_slice(bytes)
         .map_err(|cause| wrong(format!("the body is not good JSON: {cause}")))?;
     limits::check_depth("json_depth", &value, Limits::default().json_depth)?;

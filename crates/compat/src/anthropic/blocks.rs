@@ -1,10 +1,10 @@
 //! Answers in Anthropic's format: content blocks, as a whole or as stream events.
 use super::error;
-use crate::compat::compat_error::{CompatError, CompatResult, ErrorContents};
-use crate::compat::response_segment::ResponseSegment;
-use crate::compat::segment_answer::{AnswerItem, SegmentAnswer};
-use crate::compat::segment_event::{ClientCall, SegmentEvent, SegmentEventKind, SegmentOutcome};
-use crate::compat::stream::{StreamFormat, StreamLine};
+use crate::compat_error::{CompatError, CompatResult, ErrorContents};
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::{AnswerItem, SegmentAnswer};
+use crate::segment_event::{ClientCall, SegmentEvent, SegmentEventKind, SegmentOutcome};
+use crate::stream::{StreamFormat, StreamLine};
 use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Errors in Anthropic's format, with the code of Outlast.
-use crate::compat::compat_error::ErrorContents;
-use crate::problem::common_responses;
+use crate::compat_error::ErrorContents;
+use outlast_http::problem::common_responses;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Parses the `messages` and the `system` prompt of a request.
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::compat::content::{MessageContent, file, text_file};
-use crate::compat::conversation_items::ConversationItems;
-use crate::compat::segment_answer::BETWEEN_TEXTS;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::content::{MessageContent, file, text_file};
+use crate::conversation_items::ConversationItems;
+use crate::segment_answer::BETWEEN_TEXTS;
 use outlast_vocab::message::{ToolResult, shown};
 use outlast_vocab::{Failure, Kind};
 use serde_json::{Map, Value};

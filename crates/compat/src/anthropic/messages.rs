@@ -1,25 +1,26 @@
 //! The Messages API. Its clients send the whole conversation with every request.
 //!
-//! The conversation continues in its session, as with Chat Completions ([`crate::compat::stateless_chat`]).
+//! The conversation continues in its session, as with Chat Completions ([`crate::stateless_chat`]).
 use super::blocks::{AnthropicMessage, BlockStream};
 use super::error::AnthropicErrors;
 use super::message_parser;
-use crate::caller::{Caller, Runs};
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::compat::conversation_items::ConversationItems;
-use crate::compat::follow_up::ParamNames;
-use crate::compat::input_submission::StartedSegment;
-use crate::compat::openai::params::read;
-use crate::compat::segment_answer::SegmentAnswer;
-use crate::compat::stateless_chat::StatelessChat;
-use crate::compat::stream;
-use crate::extract::JsonBody;
-use crate::inputs::RequestHeaders;
-use crate::server_state::ServerState;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::conversation_items::ConversationItems;
+use crate::follow_up::ParamNames;
+use crate::idempotency::request_headers;
+use crate::input_submission::StartedSegment;
+use crate::openai::params::read;
+use crate::segment_answer::SegmentAnswer;
+use crate::stateless_chat::StatelessChat;
+use crate::stream;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use outlast_http::HttpState;
+use outlast_http::caller::{Caller, Runs};
+use outlast_http::extract::JsonBody;
+use outlast_http::request_headers::RequestHeaders;
 use outlast_runtime::Runtime;
 use outlast_vocab::Error;
 use outlast_vocab::limits::ServerLimits;
@@ -38,7 +39,7 @@ const AGENT_DECIDES: &str = "the model behind this name is an agent, whose confi
 const HARMLESS: &[&str] = &["metadata", "service_tier", "inference_geo", "cache_control"];
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new().routes(routes!(create))
 }
 
@@ -85,11 +86,11 @@ pub(crate) struct CreateMessage {
     security(("key" = ["run"])))]
 async fn create(
     caller: Caller<Runs>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<Value>,
 ) -> CompatResult<Response> {
-    let marks = RequestHeaders::of(&headers)?.for_compat_route("anthropic/messages", &body);
+    let marks = request_headers(&headers, "anthropic/messages", &body)?;
     let request: CreateMessage = read(body)?;
     request.check()?;
     let streams = request.stream == Some(true);

@@ -1,10 +1,10 @@
 //! The models of this API. Each agent is one.
 use super::error::AnthropicErrors;
-use crate::caller::{Caller, Reads};
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::extract::{PathParam, TextParam};
-use crate::server_state::ServerState;
+use crate::compat_error::{CompatError, CompatResult};
 use axum::Json;
+use outlast_http::HttpState;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::extract::{PathParam, TextParam};
 use outlast_vocab::{Error, Kind};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 

@@ -1,29 +1,30 @@
 //! Chat Completions. Its clients send the whole conversation with every request.
 //!
 //! If the messages match a session, the conversation continues there. Otherwise, a new session starts with
-//! them ([`crate::compat::stateless_chat`]).
+//! them ([`crate::stateless_chat`]).
 use super::error::{self, OpenAiErrors};
 use super::input_parser::said;
 use super::params::{check_choice, check_rest, format, function, read};
 use super::response_object::seconds;
-use crate::caller::{Caller, Runs};
-use crate::compat::compat_error::{CompatError, CompatResult, ErrorContents};
-use crate::compat::content::MessageContent;
-use crate::compat::conversation_items::ConversationItems;
-use crate::compat::follow_up::ParamNames;
-use crate::compat::input_submission::StartedSegment;
-use crate::compat::response_segment::ResponseSegment;
-use crate::compat::segment_answer::{BETWEEN_TEXTS, SegmentAnswer};
-use crate::compat::segment_event::{ClientCall, SegmentEvent, SegmentEventKind, SegmentOutcome};
-use crate::compat::stateless_chat::StatelessChat;
-use crate::compat::stream::{self, StreamFormat, StreamLine};
-use crate::extract::JsonBody;
-use crate::inputs::RequestHeaders;
-use crate::server_state::ServerState;
+use crate::compat_error::{CompatError, CompatResult, ErrorContents};
+use crate::content::MessageContent;
+use crate::conversation_items::ConversationItems;
+use crate::follow_up::ParamNames;
+use crate::idempotency::request_headers;
+use crate::input_submission::StartedSegment;
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::{BETWEEN_TEXTS, SegmentAnswer};
+use crate::segment_event::{ClientCall, SegmentEvent, SegmentEventKind, SegmentOutcome};
+use crate::stateless_chat::StatelessChat;
+use crate::stream::{self, StreamFormat, StreamLine};
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use outlast_http::HttpState;
+use outlast_http::caller::{Caller, Runs};
+use outlast_http::extract::JsonBody;
+use outlast_http::request_headers::RequestHeaders;
 use outlast_runtime::Runtime;
 use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
@@ -40,7 +41,7 @@ use utoipa_axum::routes;
 const COMPLETION: &str = "chatcmpl-";
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new().routes(routes!(create))
 }
 
@@ -88,11 +89,11 @@ pub(crate) struct CreateCompletion {
     security(("key" = ["run"])))]
 async fn create(
     caller: Caller<Runs>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<Value>,
 ) -> CompatResult<Response> {
-    let marks = RequestHeaders::of(&headers)?.for_compat_route("openai/chat", &body);
+    let marks = request_headers(&headers, "openai/chat", &body)?;
     let request: CreateCompletion = read(body)?;
     check_rest(&request.rest)?;
     let streams = request.stream == Some(true);

@@ -3,15 +3,15 @@ use super::error::OpenAiErrors;
 use super::params::read;
 use super::response_object::{OpenAiResponse as Response, conversation_id, input_items, seconds};
 use super::responses::{ItemListParams, list, no_conversation, no_item, session_of};
-use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::compat::response_segment::ResponseSegment;
-use crate::compat::segment_answer::SegmentAnswer;
-use crate::compat::segment_reader::RecordedSegment;
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::server_state::ServerState;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::SegmentAnswer;
+use crate::segment_reader::RecordedSegment;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::HttpState;
+use outlast_http::caller::{Caller, Operates, Reads, Runs};
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
 use outlast_runtime::Runtime;
 use outlast_views::SessionView;
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
@@ -23,7 +23,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new().routes(routes!(create)).routes(routes!(show, delete)).routes(routes!(items))
 }
 
@@ -122,7 +122,7 @@ async fn delete(
     security(("key" = ["read"])))]
 async fn items(
     caller: Caller<Reads>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     PathParam(ConversationId(id)): PathParam<ConversationId>,
     QueryParams(page): QueryParams<ItemListParams>,
 ) -> CompatResult<Json<Value>> {

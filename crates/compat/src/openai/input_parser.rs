@@ -1,7 +1,7 @@
 //! Parses the `input` of the Responses API.
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::compat::content::{MessageContent, data_url};
-use crate::compat::conversation_items::ConversationItems;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::content::{MessageContent, data_url};
+use crate::conversation_items::ConversationItems;
 use outlast_vocab::message::shown;
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
 //! Parses parameters of requests. Errors name the parameter, and parameters that would change the answer are
 //! never ignored.
-use crate::compat::compat_error::{CompatError, CompatResult};
+use crate::compat_error::{CompatError, CompatResult};
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Kind};

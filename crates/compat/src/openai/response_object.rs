@@ -1,9 +1,9 @@
 //! A response as a JSON object: the parameters of the request, and the output so far.
-use crate::compat::response_segment::ResponseSegment;
-use crate::compat::segment_answer::{AnswerItem, SegmentAnswer};
-use crate::compat::segment_event::{SegmentEnd, SegmentOutcome};
-use crate::compat::segment_projector::{PendingClientCall, ProjectedInput};
-use crate::compat::segment_reader::RecordedSegment;
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::{AnswerItem, SegmentAnswer};
+use crate::segment_event::{SegmentEnd, SegmentOutcome};
+use crate::segment_projector::{PendingClientCall, ProjectedInput};
+use crate::segment_reader::RecordedSegment;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::message::{Message, Part, text_of};
 use outlast_vocab::wait::Resolution;

@@ -4,11 +4,11 @@
 //! reconnects with the number of its last event continues after it. If its text differs from the start of the
 //! answer, it gets an error.
 use super::response_object::{OpenAiResponse, part};
-use crate::compat::compat_error::{CompatResult, ErrorContents};
-use crate::compat::segment_answer::{AnswerItem, SegmentAnswer};
-use crate::compat::segment_event::{SegmentEvent, SegmentEventKind, SegmentOutcome};
-use crate::compat::segment_projector::retracted;
-use crate::compat::stream::{StreamFormat, StreamLine};
+use crate::compat_error::{CompatResult, ErrorContents};
+use crate::segment_answer::{AnswerItem, SegmentAnswer};
+use crate::segment_event::{SegmentEvent, SegmentEventKind, SegmentOutcome};
+use crate::segment_projector::retracted;
+use crate::stream::{StreamFormat, StreamLine};
 use outlast_vocab::Error;
 use serde_json::{Value, json};
 

@@ -5,23 +5,24 @@ use super::input_parser;
 use super::params::{check_choice, check_rest, format, function, read};
 use super::response_object::{CONVERSATION, OpenAiResponse as Response, RESPONSE, input_items};
 use super::response_stream::ResponseStream;
-use crate::caller::{Caller, Reads, Runs};
-use crate::compat::compat_error::{CompatError, CompatResult};
-use crate::compat::conversation_items::{ConversationItems, RequestContent};
-use crate::compat::follow_up::{FollowUpParams, ParamNames};
-use crate::compat::input_submission::{self, InputDestination, StartedSegment, SubmissionTarget};
-use crate::compat::response_segment::ResponseSegment;
-use crate::compat::segment_answer::SegmentAnswer;
-use crate::compat::segment_reader::{RecordedSegment, SegmentReader};
-use crate::compat::stateless_chat::of_input;
-use crate::compat::stream;
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::inputs::RequestHeaders;
-use crate::server_state::ServerState;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::conversation_items::{ConversationItems, RequestContent};
+use crate::follow_up::{FollowUpParams, ParamNames};
+use crate::idempotency::request_headers;
+use crate::input_submission::{self, InputDestination, StartedSegment, SubmissionTarget};
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::SegmentAnswer;
+use crate::segment_reader::{RecordedSegment, SegmentReader};
+use crate::stateless_chat::of_input;
+use crate::stream;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response as Reply};
+use outlast_http::HttpState;
+use outlast_http::caller::{Caller, Reads, Runs};
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::request_headers::RequestHeaders;
 use outlast_ports::store::SessionTarget;
 use outlast_runtime::{Input, Runtime};
 use outlast_vocab::limits::ServerLimits;
@@ -42,7 +43,7 @@ const PLACEMENT_TRIES: usize = 4;
 const CANCELLED: &str = "cancelled over the Responses API";
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new()
         .routes(routes!(create))
         .routes(routes!(show))
@@ -125,11 +126,11 @@ pub(crate) fn session_of(id: &str) -> Option<SessionId> {
     security(("key" = ["run"])))]
 async fn create(
     caller: Caller<Runs>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     headers: HeaderMap,
     JsonBody(body): JsonBody<Value>,
 ) -> CompatResult<Reply> {
-    let marks = RequestHeaders::of(&headers)?.for_compat_route("openai/responses", &body);
+    let marks = request_headers(&headers, "openai/responses", &body)?;
     let request: CreateResponse = read(body)?;
     check_rest(&request.rest)?;
     let (streams, background) = (request.stream == Some(true), request.background == Some(true));
@@ -328,7 +329,7 @@ async fn recorded_segment(runtime: &Runtime, leg: ResponseSegment) -> Result<Rec
     security(("key" = ["read"])))]
 async fn show(
     caller: Caller<Reads>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     PathParam(ResponseId(leg)): PathParam<ResponseId>,
     QueryParams(look): QueryParams<ResponseParams>,
 ) -> CompatResult<Reply> {
@@ -354,7 +355,7 @@ async fn show(
     security(("key" = ["run"])))]
 async fn cancel(
     caller: Caller<Runs>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     PathParam(ResponseId(leg)): PathParam<ResponseId>,
 ) -> CompatResult<Json<Value>> {
     recorded_segment(&caller.runtime, leg).await?;
@@ -392,12 +393,12 @@ impl ItemListParams {
     }
 
     /// Returns the maximum number of items.
-    pub(crate) fn limit(&self, shared: &ServerState) -> CompatResult<usize> {
-        Ok(crate::list_page::page_limit(self.limit, &shared.limits)?)
+    pub(crate) fn limit(&self, shared: &HttpState) -> CompatResult<usize> {
+        Ok(outlast_http::list_page::page_limit(self.limit, &shared.limits)?)
     }
 
     /// Returns a page of these items, which are in order, as a list object.
-    fn page_of(self, mut items: Vec<Value>, shared: &ServerState) -> CompatResult<Value> {
+    fn page_of(self, mut items: Vec<Value>, shared: &HttpState) -> CompatResult<Value> {
         if self.newest_first()? {
             items.reverse();
         }
@@ -434,7 +435,7 @@ pub(crate) fn list(items: Vec<Value>, limit: usize) -> Value {
     security(("key" = ["read"])))]
 async fn items(
     caller: Caller<Reads>,
-    State(shared): State<ServerState>,
+    State(shared): State<HttpState>,
     PathParam(ResponseId(leg)): PathParam<ResponseId>,
     QueryParams(page): QueryParams<ItemListParams>,
 ) -> CompatResult<Json<Value>> {
