@@ -5,7 +5,7 @@
 //! stream.
 use crate::sse::SseBody;
 use crate::{Api, Secret};
-use futures_util::TryStreamExt;
+use futures_util::stream;
 use outlast_vocab::{Error, Kind};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, Url, redirect};
@@ -110,10 +110,9 @@ impl Endpoint {
 }
 
 /// Returns the start of a body, up to a limit. A read error ends it early.
-pub(crate) async fn read_start(response: Response, most: usize) -> Vec<u8> {
+pub(crate) async fn read_start(mut response: Response, most: usize) -> Vec<u8> {
     let mut read = Vec::new();
-    let mut body = response.bytes_stream();
-    while let Ok(Some(chunk)) = body.try_next().await {
+    while let Ok(Some(chunk)) = response.chunk().await {
         let room = most - read.len();
         read.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if read.len() == most {
@@ -130,7 +129,10 @@ pub(crate) async fn error_body(response: Response) -> Vec<u8> {
 
 /// Returns the body as a stream.
 pub(crate) fn body(response: Response) -> SseBody<'static> {
-    Box::pin(response.bytes_stream().map_err(|cause| error_chain(&cause.without_url())))
+    Box::pin(stream::try_unfold(response, |mut response| async move {
+        let chunk = response.chunk().await.map_err(|cause| error_chain(&cause.without_url()))?;
+        Ok(chunk.map(|chunk| (chunk, response)))
+    }))
 }
 
 fn client(base: &Url) -> Result<Client, Error> {
