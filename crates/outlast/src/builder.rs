@@ -4,10 +4,10 @@
 use crate::agent_plugins::AgentPlugins;
 use crate::capability::Capability;
 use crate::{Session, Turn};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::ContentStorage;
 use outlast_ports::hook::HookAt;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::metrics::{MetricSink, MetricsSnapshot};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;

@@ -222,6 +222,7 @@ mod capability;
 mod guide;
 mod input_builder;
 mod ports;
+pub mod replay;
 pub mod rerun;
 pub mod service;
 mod session;
@@ -234,6 +235,7 @@ pub use capability::Capability;
 pub use input_builder::InputBuilder;
 #[cfg(feature = "cedar")]
 pub use outlast_cedar as cedar;
+pub use outlast_ledger::memory::MemoryStore;
 /// Turns an `async fn` into a tool.
 ///
 /// # Example
@@ -305,7 +307,6 @@ pub use outlast_mcp as mcp;
 #[cfg(feature = "objects")]
 pub use outlast_objects as objects;
 pub use outlast_ports::ResultFuture;
-pub use outlast_ports::memory::MemoryStore;
 pub use outlast_ports::{
     archive, clock, contents, hook, metrics, model, payment, plugin, policy, search, spawner, tool, trigger,
 };
@@ -313,7 +314,6 @@ pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::archive::Export;
 pub use outlast_runtime::delivery::events::SessionEventStream;
-pub use outlast_runtime::replay;
 #[cfg(feature = "server")]
 pub use outlast_server as server;
 #[cfg(feature = "sinks")]

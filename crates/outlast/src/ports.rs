@@ -50,6 +50,7 @@ pub mod sink {
 
 /// The store interface: the traits that the runtime uses to read and write a database.
 pub mod store {
+    pub use outlast_ledger::Backend;
     pub use outlast_ports::store::*;
     pub use outlast_views::{
         AttachmentView, CancelOutcome, ForkTo, HistoryTurn, LastEnd, LastTurn, ResolveResult, SessionState,

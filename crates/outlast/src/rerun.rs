@@ -23,8 +23,8 @@ pub use comparison::{RerunReport, TraceCall, TurnComparison, TurnTrace};
 
 use crate::Builder;
 use comparison::compare;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::clock::Entropy;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::{SessionTarget, Store};
 use outlast_runtime::archive::{import, import_to_compare};
 use outlast_runtime::attachments::Attachments;

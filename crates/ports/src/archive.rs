@@ -2,14 +2,13 @@
 //!
 //! [`outlast_vocab::archive`] defines the file format. [`ArchiveLineReader`] reads a file. [`check()`] verifies it before
 //! anything is written. [`ArchiveStore`] exports sessions from a store and imports them. The transactions are in
-//! [`crate::ledger`].
+//! `outlast-ledger`.
 mod check;
 
 pub use check::check;
 
+use crate::ResultFuture;
 use crate::attachment_upload::ExternalUpload;
-use crate::store::Backend;
-use crate::{ResultFuture, ledger};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outlast_vocab::archive::{
@@ -111,24 +110,6 @@ pub struct RerunAudit {
     pub detail: String,
     /// The time of the re-run.
     pub now: Millis,
-}
-
-impl<B: Backend> ArchiveStore for B {
-    fn outlines(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionOutline>> {
-        self.read(move |rows| ledger::outlines(rows, session))
-    }
-
-    fn export_records(&self, page: RecordPage, known: BTreeSet<Hash>) -> ResultFuture<'_, ExportedRecords> {
-        self.read(move |rows| ledger::export_records(rows, page, &known))
-    }
-
-    fn import(&self, import: ImportRequest) -> ResultFuture<'_, ImportResult> {
-        self.write(move |rows| ledger::import(rows, import))
-    }
-
-    fn note_rerun(&self, rerun: RerunAudit) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::note_rerun(rows, rerun))
-    }
 }
 
 /// Encodes bytes of content as a line.

@@ -21,7 +21,7 @@
 //! The argument does not depend on age. Age only makes refusals rare: an upload makes content young again, and
 //! content younger than `content_grace` is not marked.
 //!
-//! The transactions are in [`crate::ledger`], and the storage of external content in [`crate::contents`].
+//! The transactions are in `outlast-ledger`, and the storage of external content in [`crate::contents`].
 use crate::ResultFuture;
 use crate::contents::StoredContent;
 use crate::store::Upload;

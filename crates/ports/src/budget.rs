@@ -3,7 +3,7 @@
 //! A reservation that is never settled is counted as used, because the real charge is unknown. This happens if the
 //! process dies or the reply breaks off. So usage never exceeds a budget, even if a process dies at any point.
 //!
-//! This module has the types and the [`BudgetStore`] trait. The rules are in [`crate::ledger`].
+//! This module has the types and the [`BudgetStore`] trait. The rules are in `outlast-ledger`.
 use crate::ResultFuture;
 use crate::page::Page;
 use outlast_views::BudgetAccountView;

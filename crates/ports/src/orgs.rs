@@ -3,10 +3,7 @@
 //! An audit entry is written in the transaction of the action, so neither exists without the other. What a worker
 //! writes while it drives a turn is not audited: the journal records that.
 use crate::ResultFuture;
-use crate::ledger;
 use crate::page::Page;
-use crate::rows::KeyRow;
-use crate::store::Backend;
 use outlast_views::{AuditRange, AuditRow, KeyView, Org};
 use outlast_vocab::access::{Access, ApiKey, Principal, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
@@ -27,13 +24,6 @@ pub struct SealedApiKey {
     pub seal: Hash,
     /// When it expires.
     pub expires: Option<Millis>,
-}
-
-impl From<KeyRow> for KeyView {
-    fn from(row: KeyRow) -> Self {
-        let KeyRow { id, org, by, scopes, created, expires, revoked, seal: _ } = row;
-        Self { id, org, by, scopes, created, expires, revoked }
-    }
 }
 
 /// Organisations, API keys and the audit log.
@@ -78,50 +68,4 @@ pub async fn find_org(orgs: &(impl OrgStore + ?Sized), named: &str) -> Result<Or
         return Ok(orgs.org(named.parse()?).await?.id);
     }
     Ok(orgs.org_by_name(named.to_owned()).await?.id)
-}
-
-impl<B: Backend> OrgStore for B {
-    fn create_org(&self, org: Org) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::create_org(rows, &org))
-    }
-
-    fn org(&self, id: OrgId) -> ResultFuture<'_, Org> {
-        self.read(move |rows| ledger::org(rows, id))
-    }
-
-    fn org_by_name(&self, name: String) -> ResultFuture<'_, Org> {
-        self.read(move |rows| ledger::org_by_name(rows, &name))
-    }
-
-    fn orgs(&self) -> ResultFuture<'_, Vec<Org>> {
-        self.read(|rows| rows.orgs(None, usize::MAX))
-    }
-
-    fn orgs_after(&self, after: Option<String>, limit: usize) -> ResultFuture<'_, Page<Org, String>> {
-        self.read(move |rows| ledger::orgs_after(rows, after.as_deref(), limit))
-    }
-
-    fn create_key(&self, key: SealedApiKey, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::create_key(rows, key, now))
-    }
-
-    fn revoke_key(&self, id: KeyId, now: Millis) -> ResultFuture<'_, KeyView> {
-        self.write(move |rows| ledger::revoke_key(rows, id, now))
-    }
-
-    fn keys(&self) -> ResultFuture<'_, Vec<KeyView>> {
-        self.read(|rows| Ok(ledger::keys(rows, None, usize::MAX)?.items))
-    }
-
-    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> ResultFuture<'_, Page<KeyView, KeyId>> {
-        self.read(move |rows| ledger::keys(rows, after, limit))
-    }
-
-    fn authenticate(&self, key: ApiKey, now: Millis) -> ResultFuture<'_, Access> {
-        self.read(move |rows| ledger::authenticate(rows, &key, now))
-    }
-
-    fn audit(&self, range: AuditRange) -> ResultFuture<'_, Vec<AuditRow>> {
-        self.read(move |rows| ledger::audit(rows, range))
-    }
 }

@@ -9,10 +9,9 @@
 //! it, the row exists until the delivery is confirmed. A process that dies between delivery and confirmation causes a
 //! second delivery under the same id.
 //!
-//! This module does not know how a sink is reached: see [`crate::sink`]. The rules are in [`crate::ledger`].
+//! This module does not know how a sink is reached: see [`crate::sink`]. The rules are in `outlast-ledger`.
 use crate::ResultFuture;
 use crate::page::Page;
-use crate::rows::TurnNo;
 use crate::sink::{OutputPosition, SinkOutput};
 use outlast_views::{DeliveryView, SinkTopic, SinkView};
 use outlast_vocab::id::{DeliveryId, TurnId, WorkerId};
@@ -89,6 +88,10 @@ pub struct DeliverySchedule {
     /// When the next delivery is due.
     pub next: Option<Millis>,
 }
+
+/// A turn's number in this database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TurnNo(pub i64);
 
 /// The position of a delivery among those of its sink. Turns are numbered in the order they are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

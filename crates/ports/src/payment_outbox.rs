@@ -5,10 +5,8 @@
 //! between, the next attempt repeats it under the same idempotency key. A payment is never given up: the pause
 //! between attempts only grows, up to a maximum.
 //!
-//! This module does not talk to the authority: see [`crate::payment`]. The rules are in [`crate::ledger`].
+//! This module does not talk to the authority: see [`crate::payment`]. The rules are in `outlast-ledger`.
 use crate::ResultFuture;
-use crate::ledger;
-use crate::store::Backend;
 use outlast_views::PendingPayment;
 use outlast_vocab::id::TurnId;
 use outlast_vocab::key::ReplayKey;
@@ -24,6 +22,13 @@ pub struct PaymentBackoff {
     pub first: Duration,
     /// The maximum pause.
     pub pause_max: Duration,
+}
+
+impl PaymentBackoff {
+    /// Returns the pause after an attempt that had this many attempts before it.
+    pub fn after(self, before: u32) -> Duration {
+        self.first.saturating_mul(1 << before.min(16)).min(self.pause_max)
+    }
 }
 
 /// The payment outbox of a store.
@@ -53,36 +58,4 @@ pub trait PaymentOutbox: Send + Sync {
         payment: ReplayKey,
         failure: Failure,
     ) -> ResultFuture<'_, ()>;
-}
-
-impl<B: Backend> PaymentOutbox for B {
-    fn owed(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>> {
-        self.read(move |rows| ledger::owed(rows, limit))
-    }
-
-    fn next_payment_due(&self) -> ResultFuture<'_, Option<Millis>> {
-        self.read(|rows| ledger::next_payment_due(rows))
-    }
-
-    fn take_due_payments(
-        &self,
-        pauses: PaymentBackoff,
-        now: Millis,
-        limit: usize,
-    ) -> ResultFuture<'_, Vec<PendingPayment>> {
-        self.write(move |rows| ledger::take_due_payments(rows, pauses, now, limit))
-    }
-
-    fn told(&self, turn: TurnId, payment: Payment, now: Millis) -> ResultFuture<'_, Option<Seq>> {
-        self.write(move |rows| ledger::told(rows, turn, payment, now))
-    }
-
-    fn record_payment_failure(
-        &self,
-        turn: TurnId,
-        payment: ReplayKey,
-        failure: Failure,
-    ) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::record_payment_failure(rows, turn, &payment, failure))
-    }
 }

@@ -2,8 +2,7 @@
 //!
 //! The index is written in the same transaction as the message, so results are always up to date.
 use crate::ResultFuture;
-use crate::ledger;
-use crate::store::{Backend, FeedCursor};
+use crate::store::FeedCursor;
 use outlast_vocab::Millis;
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::Seq;
@@ -45,10 +44,4 @@ pub struct MessageMatch {
 pub trait MessageSearch: Send + Sync {
     /// Returns the messages that contain the words, newest first.
     fn find(&self, find: SearchQuery) -> ResultFuture<'_, Vec<MessageMatch>>;
-}
-
-impl<B: Backend> MessageSearch for B {
-    fn find(&self, find: SearchQuery) -> ResultFuture<'_, Vec<MessageMatch>> {
-        self.read(move |rows| ledger::find(rows, &find))
-    }
 }

@@ -232,7 +232,7 @@ impl SinkSubscription {
     }
 
     /// Returns whether a turn that ended like this is delivered.
-    pub(crate) fn wants_end(&self, end: &TurnEnd) -> bool {
+    pub fn wants_end(&self, end: &TurnEnd) -> bool {
         let name = end.name();
         self.on.contains(&SinkTopic::TurnEnded)
             && name != JOINED_END

@@ -4,44 +4,36 @@
 //! Each method that writes is one transaction: its effects become visible together or not at all. They are durable
 //! when the method returns.
 //!
-//! This module knows neither SQL nor a particular engine. A database implements only [`Backend`]. The traits here are
-//! implemented for every backend in terms of [`crate::ledger`], which holds the rules.
+//! This module knows neither SQL nor a particular engine. `outlast-ledger` holds the rules, and implements these traits
+//! for everything that can run a unit of work as one transaction.
+use crate::ResultFuture;
 use crate::archive::ArchiveStore;
-use crate::attachment_upload::{self, AttachmentUpload, DeletionRequest, ExternalContentStore, SweepCounter};
-use crate::budget::{
-    AwaitedBudget, BudgetStore, BudgetUpdate, FirstCallReservation, OpenReservation, ReservationResult,
-};
+use crate::attachment_upload::{self, AttachmentUpload, ExternalContentStore};
+use crate::budget::{BudgetStore, BudgetUpdate, FirstCallReservation, ReservationResult};
 use crate::configs::ConfigStore;
 use crate::contents::StoredContent;
-use crate::ledger;
 use crate::metrics::HistogramValue;
 use crate::orgs::OrgStore;
-use crate::outbox::{
-    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DueDelivery, SinkOutbox,
-    SinkSubscription,
-};
+use crate::outbox::SinkOutbox;
 use crate::page::Page;
 use crate::payment_outbox::PaymentOutbox;
 use crate::rate::{AdmissionDecision, AdmissionRequest, RateStore};
-use crate::rows::{CrashGuard, ReadRows, Rows};
-use crate::scoped::ScopedStore;
 use crate::search::MessageSearch;
 use crate::votes::VoteStore;
-use crate::{BoxFuture, ResultFuture};
 use outlast_views::{
-    AttachmentView, BudgetAccountView, CancelOutcome, ConfigKind, DeliveryView, ForkTo, HistoryTurn, LastEnd,
-    RateView, ResolveResult, SessionView, SinkView, StoredConfig, TurnView, UnknownCall, WaitingTurn,
+    AttachmentView, CancelOutcome, ForkTo, HistoryTurn, LastEnd, ResolveResult, SessionView, TurnView,
+    UnknownCall, WaitingTurn,
 };
 use outlast_vocab::access::Access;
-use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::effect::JournalPosition;
-use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
+use outlast_vocab::id::{AttachmentId, CallId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
+use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};
 use outlast_vocab::message::{Attachment, MediaType, Message, Part, PluginName};
 use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Record, Seq, TurnEnd};
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Failure, Hash, Limits, Millis};
+use outlast_vocab::{Error, Hash, Limits, Millis};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -221,6 +213,43 @@ pub struct ClaimedTurn {
     pub hold_result: Option<ReservationResult>,
     /// Whether the turn ran under an earlier lease that ended without parking it.
     pub resumed: bool,
+}
+
+/// The crash guard's counters for a turn since its last progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrashGuard {
+    /// Workers that died while they ran the turn.
+    pub deaths: u32,
+    /// Consecutive deaths among these in which the worker ran nothing else.
+    pub alone: u32,
+    /// Whether the current lease is for a run alone.
+    pub trial: TrialState,
+}
+
+impl CrashGuard {
+    /// Returns whether the turn may only run alone.
+    pub fn is_suspect(&self) -> bool {
+        self.deaths >= SUSPECT_DEATHS
+    }
+
+    /// Returns whether the turn proved to kill or block its worker.
+    pub fn is_guilty(&self) -> bool {
+        self.alone >= SEALED_DEATHS || self.trial == TrialState::Hung
+    }
+}
+
+/// The state of a trial: a run of a suspect as the only turn of its worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrialState {
+    /// No trial: the turn runs beside others, or does not run.
+    #[default]
+    NotOnTrial,
+    /// The turn is claimed and waits until its worker runs nothing else.
+    Waits,
+    /// The turn runs alone.
+    Runs,
+    /// The turn ran alone and blocked its thread.
+    Hung,
 }
 
 /// One write of a worker.
@@ -707,476 +736,4 @@ pub trait Store:
 {
     /// Returns a handle on the same data with this access. The new handle never has more access than this one.
     fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store>;
-}
-
-impl<B: Backend> Store for B {
-    fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store> {
-        let access = Backend::access(&*self).limit_to(access);
-        Arc::new(ScopedStore::new(self, access))
-    }
-}
-
-/// The interface that a database implements: run a unit of work as one transaction, and read a consistent state.
-///
-/// Everything else is built on these methods by [`crate::ledger`]. A wrapper that counts or crashes wraps only these.
-pub trait Backend: Send + Sync + 'static {
-    /// Runs a unit of work as one durable transaction. An error rolls it back.
-    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static;
-
-    /// Runs a query on one consistent state.
-    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
-    where
-        T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static;
-
-    /// Returns a number that changes when another process changes the database.
-    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>>;
-
-    /// Returns the database's status.
-    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>>;
-
-    /// Returns the access that this handle has.
-    fn access(&self) -> Access {
-        Access::operator()
-    }
-}
-
-impl<B: Backend> Inbox for B {
-    fn accept(&self, accept: AcceptRequest) -> ResultFuture<'_, AcceptReceipt> {
-        self.write(move |rows| ledger::accept(rows, accept))
-    }
-
-    fn retry(&self, retry: RetryRequest) -> ResultFuture<'_, AcceptReceipt> {
-        self.write(move |rows| ledger::retry(rows, retry))
-    }
-
-    fn open(&self, target: SessionTarget, now: Millis) -> ResultFuture<'_, SessionId> {
-        self.write(move |rows| ledger::open(rows, target, now))
-    }
-
-    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> ResultFuture<'_, CancelOutcome> {
-        self.write(move |rows| ledger::cancel(rows, turn, ledger::StopRequest { reason, undo: false }, now))
-    }
-
-    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> ResultFuture<'_, CancelOutcome> {
-        self.write(move |rows| ledger::cancel(rows, turn, ledger::StopRequest { reason, undo: true }, now))
-    }
-
-    fn resolve(
-        &self,
-        turn: TurnId,
-        key: ReplayKey,
-        resolution: Resolution,
-        now: Millis,
-    ) -> ResultFuture<'_, ResolveResult> {
-        self.write(move |rows| ledger::resolve(rows, turn, &key, resolution, now))
-    }
-
-    fn completion_key(&self, turn: TurnId, wait: ReplayKey) -> ResultFuture<'_, CompletionKey> {
-        self.read(move |rows| ledger::completion_key(rows, turn, wait))
-    }
-}
-
-impl<B: Backend> Turns for B {
-    fn claim(
-        &self,
-        lease_request: LeaseRequest,
-        now: Millis,
-        limit: usize,
-    ) -> ResultFuture<'_, Vec<ClaimedTurn>> {
-        self.write(move |rows| ledger::claim(rows, lease_request, now, limit))
-    }
-
-    fn renew(&self, lease_request: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>> {
-        self.write(move |rows| ledger::renew(rows, lease_request))
-    }
-
-    fn commit(&self, mut commit: Commit) -> ResultFuture<'_, CommitReceipt> {
-        let drafts = std::mem::take(&mut commit.facts).into_iter().map(ledger::EncodedFact::from).collect();
-        self.write(move |rows| ledger::commit(rows, commit, drafts))
-    }
-
-    fn release_lease(&self, lease: Lease, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::release_lease(rows, &lease, now))
-    }
-
-    fn claim_suspect(
-        &self,
-        lease_request: LeaseRequest,
-        lived: Duration,
-        due: Millis,
-    ) -> ResultFuture<'_, Option<ClaimedTurn>> {
-        self.write(move |rows| ledger::claim_suspect(rows, lease_request, lived, due))
-    }
-
-    fn begin_trial(&self, lease: Lease) -> ResultFuture<'_, bool> {
-        self.write(move |rows| ledger::begin_trial(rows, &lease))
-    }
-
-    fn end_trial(&self, lease: Lease) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::end_trial(rows, &lease))
-    }
-
-    fn report_hang(&self, lease: Lease) -> ResultFuture<'_, bool> {
-        self.write(move |rows| ledger::report_hang(rows, &lease))
-    }
-}
-
-impl<B: Backend> Journal for B {
-    fn records(&self, session: SessionId, after: Seq, limit: usize) -> ResultFuture<'_, Vec<Record>> {
-        self.read(move |rows| ledger::records(rows, session, after, limit))
-    }
-
-    fn turn_records(&self, turn: TurnId) -> ResultFuture<'_, Vec<Record>> {
-        self.read(move |rows| ledger::turn_records(rows, turn))
-    }
-
-    fn feed(&self, after: FeedCursor, limit: usize) -> ResultFuture<'_, Vec<FeedRecord>> {
-        self.read(move |rows| ledger::feed(rows, after, limit))
-    }
-
-    fn feed_end(&self) -> ResultFuture<'_, FeedCursor> {
-        self.read(|rows| rows.feed_end().map(FeedCursor))
-    }
-
-    fn history(&self, node: NodeRef, bytes: usize) -> ResultFuture<'_, Vec<HistoryTurn>> {
-        self.read(move |rows| ledger::history(rows, node, bytes))
-    }
-
-    fn joinable(&self, session: SessionId) -> ResultFuture<'_, Vec<(TurnId, Vec<Part>)>> {
-        self.read(move |rows| ledger::joinable(rows, session))
-    }
-
-    fn verify(&self, session: SessionId) -> ResultFuture<'_, u64> {
-        self.read(move |rows| ledger::verify(rows, session))
-    }
-}
-
-impl<B: Backend> Queries for B {
-    fn sessions(&self, before: Option<SessionId>, limit: usize) -> ResultFuture<'_, Vec<SessionView>> {
-        self.read(move |rows| ledger::sessions(rows, before, limit))
-    }
-
-    fn session(&self, id: SessionId) -> ResultFuture<'_, SessionView> {
-        self.read(move |rows| ledger::session(rows, id))
-    }
-
-    fn session_by_key(&self, key: String) -> ResultFuture<'_, SessionView> {
-        self.read(move |rows| ledger::session_by_key(rows, &key))
-    }
-
-    fn turn(&self, id: TurnId) -> ResultFuture<'_, TurnView> {
-        self.read(move |rows| ledger::turn(rows, id))
-    }
-
-    fn turns(&self, session: SessionId, from: u32, limit: usize) -> ResultFuture<'_, Vec<TurnView>> {
-        self.read(move |rows| ledger::turns(rows, session, from, limit))
-    }
-
-    fn unknown(&self, limit: usize) -> ResultFuture<'_, Vec<UnknownCall>> {
-        self.read(move |rows| Ok(ledger::unknown(rows, None, limit)?.items))
-    }
-
-    fn unknown_after(
-        &self,
-        after: Option<(Millis, CallId)>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<UnknownCall, (Millis, CallId)>> {
-        self.read(move |rows| ledger::unknown(rows, after, limit))
-    }
-
-    fn waiting(&self, kind: WaitKind, limit: usize) -> ResultFuture<'_, Vec<WaitingTurn>> {
-        self.read(move |rows| ledger::waiting(rows, kind, limit))
-    }
-
-    fn cancel_reason(&self, turn: TurnId) -> ResultFuture<'_, Option<String>> {
-        self.read(move |rows| ledger::cancel_reason(rows, turn))
-    }
-
-    fn has_work(&self, worker: WorkerId, now: Millis) -> ResultFuture<'_, bool> {
-        self.read(move |rows| ledger::has_work(rows, worker, now))
-    }
-
-    fn next_wake(&self) -> ResultFuture<'_, Option<Millis>> {
-        self.read(|rows| ledger::next_wake(rows))
-    }
-
-    fn agenda(&self, worker: WorkerId, now: Millis) -> ResultFuture<'_, WorkerAgenda> {
-        self.read(move |rows| {
-            let (has_work, next_wake) = (ledger::has_work(rows, worker, now)?, ledger::next_wake(rows)?);
-            let has_suspect = ledger::has_suspect(rows, now)?;
-            Ok(WorkerAgenda { has_work, has_suspect, next_wake, next_notice: rows.next_notice()? })
-        })
-    }
-
-    fn load(&self) -> ResultFuture<'_, StoreLoad> {
-        self.read(|rows| ledger::load(rows))
-    }
-
-    fn changes(&self) -> ResultFuture<'_, u64> {
-        Backend::changes(self)
-    }
-
-    fn status(&self) -> ResultFuture<'_, StoreStatus> {
-        Backend::status(self)
-    }
-}
-
-impl<B: Backend> BranchStore for B {
-    fn fork(&self, fork: ForkRequest) -> ResultFuture<'_, SessionId> {
-        self.write(move |rows| ledger::fork(rows, fork))
-    }
-
-    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::rewind(rows, session, &head, to, now))
-    }
-
-    fn delete(&self, session: SessionId, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::delete(rows, session, now))
-    }
-
-    fn forks(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionId>> {
-        self.read(move |rows| ledger::forks(rows, session))
-    }
-
-    fn settle(&self, call: CallId, verdict: OutcomeVerdict, now: Millis) -> ResultFuture<'_, SessionId> {
-        self.write(move |rows| ledger::settle(rows, call, &verdict, now))
-    }
-}
-
-impl<B: Backend> ContentQueries for B {
-    fn blob(&self, hash: Hash) -> ResultFuture<'_, Vec<u8>> {
-        self.read(move |rows| ledger::blob(rows, hash))
-    }
-
-    fn package(&self, turn: TurnId) -> ResultFuture<'_, Vec<u8>> {
-        self.read(move |rows| ledger::package(rows, turn))
-    }
-
-    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>> {
-        self.read(move |rows| ledger::attached(rows, session, id, range))
-    }
-
-    fn attachment(&self, session: SessionId, id: AttachmentId) -> ResultFuture<'_, AttachmentView> {
-        self.read(move |rows| ledger::attachment(rows, session, id))
-    }
-
-    fn attachments(&self, session: SessionId, limit: usize) -> ResultFuture<'_, Vec<AttachmentView>> {
-        self.read(move |rows| Ok(ledger::attachments(rows, session, None, limit)?.items))
-    }
-
-    fn attachments_after(
-        &self,
-        session: SessionId,
-        after: Option<AttachmentId>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<AttachmentView, AttachmentId>> {
-        self.read(move |rows| ledger::attachments(rows, session, after, limit))
-    }
-
-    fn said(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>> {
-        self.read(move |rows| ledger::said(rows, turn))
-    }
-
-    fn value(&self, session: SessionId, name: String) -> ResultFuture<'_, Option<Value>> {
-        self.read(move |rows| ledger::value(rows, session, &name))
-    }
-
-    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> ResultFuture<'_, Vec<String>> {
-        self.read(move |rows| ledger::value_names(rows, session, &prefix, limit))
-    }
-
-    fn secret(&self) -> ResultFuture<'_, [u8; 32]> {
-        self.read(|rows| rows.secret())
-    }
-}
-
-impl<B: Backend> ExternalContentStore for B {
-    fn sweeps(&self) -> ResultFuture<'_, SweepCounter> {
-        self.read(|rows| rows.sweeps())
-    }
-
-    fn unreferenced(&self, limit: usize) -> ResultFuture<'_, Vec<Hash>> {
-        self.read(move |rows| ledger::unreferenced(rows, limit))
-    }
-
-    fn filter_unreferenced(&self, contents: Vec<Hash>) -> ResultFuture<'_, Vec<Hash>> {
-        self.read(move |rows| ledger::filter_unreferenced(rows, contents))
-    }
-
-    fn mark_for_deletion(&self, condemn: DeletionRequest) -> ResultFuture<'_, Vec<Hash>> {
-        self.write(move |rows| ledger::mark_for_deletion(rows, &condemn))
-    }
-
-    fn acquit(&self, condemn: DeletionRequest) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::acquit(rows, &condemn))
-    }
-
-    fn forget_deleted(&self, contents: Vec<Hash>, worker: WorkerId) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::forget_deleted(rows, &contents, worker))
-    }
-}
-
-impl<B: Backend> BudgetStore for B {
-    fn budgets(&self, limit: usize) -> ResultFuture<'_, Vec<BudgetAccountView>> {
-        self.read(move |rows| Ok(ledger::budgets(rows, None, limit)?.items))
-    }
-
-    fn budgets_after(
-        &self,
-        after: Option<(OrgId, String)>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<BudgetAccountView, (OrgId, String)>> {
-        self.read(move |rows| ledger::budgets(rows, after.as_ref(), limit))
-    }
-
-    fn budgets_are_set(&self) -> ResultFuture<'_, bool> {
-        self.read(|rows| rows.budgets_are_set())
-    }
-
-    fn awaited_budgets(&self, turn: TurnId) -> ResultFuture<'_, Vec<AwaitedBudget>> {
-        self.read(move |rows| ledger::awaited_budgets(rows, turn))
-    }
-
-    fn open_reservations(&self, turn: TurnId) -> ResultFuture<'_, Vec<OpenReservation>> {
-        self.read(move |rows| ledger::open_reservations(rows, turn))
-    }
-
-    fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::set_budget(rows, &purse, budget, now))
-    }
-}
-
-impl<B: Backend> RateStore for B {
-    fn rates(&self, limit: usize) -> ResultFuture<'_, Vec<RateView>> {
-        self.read(move |rows| Ok(ledger::rates(rows, None, limit)?.items))
-    }
-
-    fn rates_after(
-        &self,
-        after: Option<(OrgId, String)>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<RateView, (OrgId, String)>> {
-        self.read(move |rows| ledger::rates(rows, after.as_ref(), limit))
-    }
-}
-
-impl<B: Backend> SinkOutbox for B {
-    fn subscribe(&self, subscriptions: Vec<SinkSubscription>, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::subscribe(rows, &subscriptions, now))
-    }
-
-    fn delivery_schedule(&self, sink: String, now: Millis) -> ResultFuture<'_, DeliverySchedule> {
-        self.read(move |rows| ledger::delivery_schedule(rows, &sink, now))
-    }
-
-    fn collect(&self, collect: CollectRequest) -> ResultFuture<'_, Vec<DueDelivery>> {
-        self.write(move |rows| ledger::collect(rows, &collect))
-    }
-
-    fn delivered(&self, attempt: DeliveryAttempt) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::delivered(rows, &attempt))
-    }
-
-    fn undelivered(
-        &self,
-        attempt: DeliveryAttempt,
-        failure: Failure,
-        again: Option<Millis>,
-    ) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::undelivered(rows, &attempt, failure, again))
-    }
-
-    fn sinks(&self) -> ResultFuture<'_, Vec<SinkView>> {
-        self.read(|rows| ledger::sinks(rows))
-    }
-
-    fn deliveries(&self, sink: String, limit: usize) -> ResultFuture<'_, Vec<DeliveryView>> {
-        self.read(move |rows| Ok(ledger::deliveries(rows, &sink, None, limit)?.items))
-    }
-
-    fn deliveries_after(
-        &self,
-        sink: String,
-        after: Option<DeliveryPosition>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<DeliveryView, DeliveryPosition>> {
-        self.read(move |rows| ledger::deliveries(rows, &sink, after, limit))
-    }
-
-    fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> ResultFuture<'_, u64> {
-        self.write(move |rows| ledger::redeliver(rows, &sink, only, now))
-    }
-}
-
-impl<B: Backend> ConfigStore for B {
-    fn put_config(
-        &self,
-        kind: ConfigKind,
-        name: String,
-        body: Value,
-        now: Millis,
-    ) -> ResultFuture<'_, StoredConfig> {
-        self.write(move |rows| ledger::put_config(rows, kind, &name, &body, now))
-    }
-
-    fn replace_config(
-        &self,
-        kind: ConfigKind,
-        name: String,
-        body: Value,
-        last: u32,
-        now: Millis,
-    ) -> ResultFuture<'_, StoredConfig> {
-        self.write(move |rows| ledger::replace_config(rows, kind, &name, &body, last, now))
-    }
-
-    fn delete_config(
-        &self,
-        kind: ConfigKind,
-        name: String,
-        last: Option<u32>,
-        now: Millis,
-    ) -> ResultFuture<'_, StoredConfig> {
-        self.write(move |rows| ledger::delete_config(rows, kind, &name, last, now))
-    }
-
-    fn config(&self, kind: ConfigKind, name: String) -> ResultFuture<'_, Option<StoredConfig>> {
-        self.read(move |rows| ledger::config(rows, kind, &name))
-    }
-
-    fn configs(&self, kind: ConfigKind, limit: usize) -> ResultFuture<'_, Vec<StoredConfig>> {
-        self.read(move |rows| Ok(ledger::configs(rows, kind, None, limit)?.items))
-    }
-
-    fn configs_after(
-        &self,
-        kind: ConfigKind,
-        after: Option<String>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<StoredConfig, String>> {
-        self.read(move |rows| ledger::configs(rows, kind, after.as_deref(), limit))
-    }
-
-    fn config_versions(
-        &self,
-        kind: ConfigKind,
-        name: String,
-        limit: usize,
-    ) -> ResultFuture<'_, Vec<StoredConfig>> {
-        self.read(move |rows| Ok(ledger::config_versions(rows, (kind, &name), None, limit)?.items))
-    }
-
-    fn config_versions_before(
-        &self,
-        kind: ConfigKind,
-        name: String,
-        before: Option<u32>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<StoredConfig, u32>> {
-        self.read(move |rows| ledger::config_versions(rows, (kind, &name), before, limit))
-    }
 }

@@ -4,11 +4,9 @@
 //! resolves the wait and stores the approval for the session. So a crash leaves either the votes from before or one
 //! more.
 //!
-//! The rules of voting are in [`crate::ledger`].
+//! The rules of voting are in `outlast-ledger`.
 use crate::ResultFuture;
-use crate::ledger;
 use crate::page::Page;
-use crate::store::Backend;
 use outlast_views::{ApprovalProgress, SessionGrant, VoteOutcome};
 use outlast_vocab::effect::{BatchCall, Command};
 use outlast_vocab::id::{GrantId, SessionId, TurnId};
@@ -77,45 +75,6 @@ pub trait VoteStore: Send + Sync {
 
     /// Revokes an approval for the rest of a session. Calls that were already claimed under it still run.
     fn revoke_grant(&self, id: GrantId, now: Millis) -> ResultFuture<'_, SessionGrant>;
-}
-
-impl<B: Backend> VoteStore for B {
-    fn vote(&self, ballot: VoteRequest) -> ResultFuture<'_, VoteOutcome> {
-        self.write(move |rows| ledger::vote(rows, ballot))
-    }
-
-    fn approval_progress(&self, turn: TurnId, key: ReplayKey) -> ResultFuture<'_, ApprovalProgress> {
-        self.read(move |rows| ledger::approval_progress(rows, turn, &key))
-    }
-
-    fn send_due_notices(
-        &self,
-        now: Millis,
-        reminders_most: u32,
-        limit: usize,
-    ) -> ResultFuture<'_, Vec<SentNotice>> {
-        self.write(move |rows| ledger::send_due_notices(rows, now, reminders_most, limit))
-    }
-
-    fn session_grants(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionGrant>> {
-        self.read(move |rows| ledger::session_grants(rows, session))
-    }
-
-    fn grants(&self, limit: usize) -> ResultFuture<'_, Vec<SessionGrant>> {
-        self.read(move |rows| Ok(ledger::grants(rows, None, limit)?.items))
-    }
-
-    fn grants_after(
-        &self,
-        after: Option<(Millis, GrantId)>,
-        limit: usize,
-    ) -> ResultFuture<'_, Page<SessionGrant, (Millis, GrantId)>> {
-        self.read(move |rows| ledger::grants(rows, after, limit))
-    }
-
-    fn revoke_grant(&self, id: GrantId, now: Millis) -> ResultFuture<'_, SessionGrant> {
-        self.write(move |rows| ledger::revoke_grant(rows, id, now))
-    }
 }
 
 /// Returns the call that an approval wait blocks, and when it was claimed, if this record claims it. Other actions

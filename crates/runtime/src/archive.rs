@@ -1,6 +1,6 @@
 //! Exports sessions to files, piece by piece, and imports them atomically.
 //!
-//! The file format is in [`outlast_vocab::archive`]. The rules of an import are in [`outlast_ports::ledger`].
+//! The file format is in [`outlast_vocab::archive`]. The rules of an import are in `outlast-ledger`.
 use crate::attachments::Attachments;
 use futures_util::stream;
 use outlast_ports::archive::{

@@ -18,7 +18,6 @@ use crate::turn::provenance::EarlierText;
 use crate::worker::system::{SystemClock, SystemEntropy};
 use agent_comparison::{of_package, of_policy};
 use outlast_kernel::replay::TurnHistory;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::Store;
 use outlast_views::TurnView;
 use outlast_vocab::package::PinnedPackage;
@@ -83,13 +82,14 @@ pub struct Divergence {
     pub differences: Vec<String>,
 }
 
-/// Replays the session of an archive, as recorded or under another agent.
+/// Replays the session of an archive, as recorded or under another agent. `store` is an empty store that gets the
+/// session.
 pub async fn replay(
+    store: Arc<dyn Store>,
     from: impl Read + Seek + Send + 'static,
     agent: Option<&PinnedPackage>,
     limits: &Limits,
 ) -> Result<Replay, Error> {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let attachments = Attachments::new(store.clone(), None, limits.clone());
     let session = import(store.as_ref(), &attachments, from, None, Millis(0)).await?.session;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));

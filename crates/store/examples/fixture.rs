@@ -4,12 +4,13 @@
 //! The database has one ended, one parked and one in-flight turn, each in a separate session whose key says
 //! which. The output of the ended turn waits for delivery. A second organisation has an API key and a session
 //! with one of these keys.
+use outlast_ledger::Backend;
 use outlast_ports::orgs::{OrgStore, SealedApiKey};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
 use outlast_ports::sink::SinkOutput;
 use outlast_ports::store::{
-    AcceptRequest, Backend, Commit, ContentQueries, Inbox, Lease, LeaseRequest, MAIN_HEAD, SessionTarget,
-    Store, TurnTransition, Turns, ValueWrite,
+    AcceptRequest, Commit, ContentQueries, Inbox, Lease, LeaseRequest, MAIN_HEAD, SessionTarget, Store,
+    TurnTransition, Turns, ValueWrite,
 };
 use outlast_store::SqliteStore;
 use outlast_views::Org;

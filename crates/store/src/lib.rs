@@ -1,7 +1,7 @@
 //! The journal on SQLite: tables, transactions, threads and files. This crate does not know the meaning of a
-//! write; [`outlast_ports::ledger`] defines it for all databases.
+//! write; [`outlast_ledger::rules`] defines it for all databases.
 //!
-//! [`SqliteStore`] is the whole interface; it implements [`Backend`](outlast_ports::store::Backend). Read the
+//! [`SqliteStore`] is the whole interface; it implements [`Backend`](outlast_ledger::Backend). Read the
 //! modules in this order:
 //!
 //! - `sqlite`: the store that a user holds

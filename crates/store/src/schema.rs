@@ -146,7 +146,7 @@ CREATE TABLE blobs (
 ";
 
 // Packages used to have a single use that was never released. Now they are marked as permanent
-// (`ports::rows::PINNED`).
+// (`PINNED_USES` of `outlast-ledger`).
 const VERSION_2: &str = "
 CREATE TABLE attachments (
     session INTEGER NOT NULL REFERENCES sessions (no),

@@ -9,10 +9,11 @@ use crate::simulated_machine::{ManualWriter, SimulatedMachine};
 use crate::tables::{Tables, has_duties};
 use crate::workers::WorkerRegistry;
 use crate::writer::{ClosureUnit, Writer, WriterJob};
+use outlast_ledger::Backend;
+use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::metrics::HistogramValue;
-use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Durability, StoreStatus};
+use outlast_ports::store::{Durability, StoreStatus};
 use outlast_vocab::{Error, Kind, WorkerId};
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::Path;
@@ -257,3 +258,5 @@ impl Backend for SqliteStore {
         })
     }
 }
+
+outlast_ledger::implement_store!(SqliteStore);

@@ -1,7 +1,7 @@
 //! Reads and writes rows, inside a transaction that the caller begins and ends.
 //!
-//! `read` implements [`ReadRows`](outlast_ports::rows::ReadRows), and `write` implements
-//! [`Rows`](outlast_ports::rows::Rows). `column` converts values to columns and back, and `held` caches rows
+//! `read` implements [`ReadRows`](outlast_ledger::rows::ReadRows), and `write` implements
+//! [`Rows`](outlast_ledger::rows::Rows). `column` converts values to columns and back, and `held` caches rows
 //! for the writer. Every statement is prepared once per connection.
 mod column;
 mod read;
@@ -14,7 +14,7 @@ pub(crate) use row_cache::RowCache;
 
 use crate::error::from_sqlite;
 use crate::sqlite::SharedState;
-use outlast_ports::rows;
+use outlast_ledger::rows;
 use outlast_vocab::{Error, WorkerId};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use std::fmt::Display;

@@ -1,9 +1,10 @@
 //! Turns whose workers crash: which become suspects, which run alone, and which are sealed.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, next_turn, reply, started};
-use outlast_ports::ledger::{trial_pause, trial_window};
-use outlast_ports::rows::{CrashGuard, TrialState};
-use outlast_ports::store::{AcceptRequest, ClaimedTurn, LeaseRequest, TurnAfterCommit};
+use outlast_ledger::rules::{trial_pause, trial_window};
+use outlast_ports::store::{
+    AcceptRequest, ClaimedTurn, CrashGuard, LeaseRequest, TrialState, TurnAfterCommit,
+};
 use outlast_views::SessionState;
 use outlast_vocab::Millis;
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};

@@ -5,7 +5,8 @@
 //!
 //! ```
 //! use outlast_conformance::Fixture;
-//! use outlast_ports::{memory::MemoryStore, store::Store};
+//! use outlast_ledger::memory::MemoryStore;
+//! use outlast_ports::store::Store;
 //! use outlast_vocab::WorkerId;
 //!
 //! #[derive(Default)]

@@ -1,5 +1,5 @@
 //! The points at which a run crashes, and their notation.
-use outlast_ports::crashing_store::CrashPoint;
+use outlast_ledger::crashing_store::CrashPoint;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use serde::{Serialize, Serializer};

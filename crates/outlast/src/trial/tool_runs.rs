@@ -1,7 +1,7 @@
 //! Records the real runs of tools over all lives of a run, and kills the life while a tool waits.
 use super::crash_point::TrialCrashPoint;
+use outlast_ledger::crashing_store::SimulatedProcess;
 use outlast_ports::ResultFuture;
-use outlast_ports::crashing_store::SimulatedProcess;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome};
 use outlast_vocab::message::ToolName;

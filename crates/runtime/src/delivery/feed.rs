@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::calls::catalogue::ToolCatalogue;
     use crate::worker::system::{SystemClock, SystemEntropy};
-    use outlast_ports::memory::MemoryStore;
+    use outlast_ledger::memory::MemoryStore;
     use outlast_ports::store::SessionTarget;
     use outlast_views::Org;
     use outlast_vocab::access::Access;

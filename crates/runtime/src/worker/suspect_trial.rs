@@ -2,7 +2,7 @@
 //!
 //! Waits until the other turns have paused and durably records the start of the trial. The other turns continue once
 //! the suspect has made progress, ended, or run for its whole window. The store decides which turns are suspects
-//! (`outlast_ports::ledger`).
+//! (`outlast-ledger`).
 use super::turn_drive::LeasedDrive;
 use super::{DriveHandles, WorkerState};
 use crate::turn::host::DriveOutcome;

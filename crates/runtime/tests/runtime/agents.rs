@@ -1,7 +1,7 @@
 //! Several agents in one runtime, overlays of sessions and turns, and turns that keep the package they started with.
 use crate::common::*;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{Agent as AgentFacts, Services};
 use outlast_ports::store::{AcceptRequest, Inbox, LeaseRequest, SessionTarget, Turns};

@@ -2,10 +2,11 @@
 use crate::common::*;
 use crate::points;
 use crate::policy::{approvals, claimed, done, paid, question, rule, ruled, say, under};
+use outlast_ledger::Backend;
+use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::MemoryStore;
-use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Journal, SessionTarget, StoreStatus};
+use outlast_ports::store::{Journal, SessionTarget, StoreStatus};
 use outlast_ports::votes::VoteStore;
 use outlast_runtime::policy::approvals::Approvals;
 use outlast_runtime::{Input, RuntimeConfig};
@@ -312,6 +313,8 @@ impl Backend for Revoking {
     }
 }
 
+outlast_ledger::implement_store!(Revoking);
+
 #[tokio::test(start_paused = true)]
 async fn approval_revoked_before_claim_does_not_apply() {
     let mut asked_again = Vec::new();
@@ -555,6 +558,8 @@ impl Backend for Counting {
         Backend::status(&self.memory)
     }
 }
+
+outlast_ledger::implement_store!(Counting);
 
 #[tokio::test(start_paused = true)]
 async fn finding_approval_reads_no_other_request() {

@@ -1,6 +1,6 @@
 //! Export and import of sessions: complete or not at all, and nothing in an archive is performed again.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::outbox::{CollectRequest, FeedStart, SinkSubscription};
 use outlast_ports::store::{ForkRequest, SessionTarget, Store, Upload};
 use outlast_runtime::Input;
@@ -46,7 +46,10 @@ pub(crate) async fn reads_back(store: Arc<dyn Store>) {
     other.verify(SESSION).await.unwrap();
     assert_eq!(exported(&other, SESSION).await, unsigned(&text));
     assert_eq!(other.unknown(100).await.unwrap().len(), store.unknown(100).await.unwrap().len());
-    let replayed = replay(Cursor::new(text.into_bytes()), None, &Limits::default()).await.unwrap();
+    let replayed =
+        replay(Arc::new(MemoryStore::new()), Cursor::new(text.into_bytes()), None, &Limits::default())
+            .await
+            .unwrap();
     assert_eq!(replayed.divergence(), None, "{replayed:#?}");
 }
 
@@ -288,7 +291,10 @@ async fn import_closes_running_turn_without_driving_it() {
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["hangs"]);
     let turn = other.send("on").await;
     assert_eq!(other.end(turn).await, TurnEnd::Answered { text: "nothing more to say".into() });
-    let replayed = replay(Cursor::new(text.into_bytes()), None, &Limits::default()).await.unwrap();
+    let replayed =
+        replay(Arc::new(MemoryStore::new()), Cursor::new(text.into_bytes()), None, &Limits::default())
+            .await
+            .unwrap();
     assert_eq!(replayed.divergence(), None);
 }
 
@@ -325,7 +331,14 @@ async fn exported_fork_contains_ancestors_up_to_fork() {
             .collect::<Vec<_>>()
     };
     assert_eq!(said(&other).await, said(&store).await);
-    let replayed = replay(Cursor::new(text.clone().into_bytes()), None, &Limits::default()).await.unwrap();
+    let replayed = replay(
+        Arc::new(MemoryStore::new()),
+        Cursor::new(text.clone().into_bytes()),
+        None,
+        &Limits::default(),
+    )
+    .await
+    .unwrap();
     assert_eq!(replayed.divergence(), None);
     let whole: Arc<dyn Store> = Arc::new(MemoryStore::new());
     taken_in(&exported(&store, SESSION).await, &whole).await.unwrap();
@@ -353,7 +366,14 @@ async fn archives_of_every_released_format_import_and_replay() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let imported = taken_in(text, &store).await.unwrap();
         store.verify(imported.session).await.unwrap();
-        let replayed = replay(Cursor::new(text.as_bytes().to_vec()), None, &Limits::default()).await.unwrap();
+        let replayed = replay(
+            Arc::new(MemoryStore::new()),
+            Cursor::new(text.as_bytes().to_vec()),
+            None,
+            &Limits::default(),
+        )
+        .await
+        .unwrap();
         // Turns of the session that it was forked from are included to be read, not to be replayed.
         let turns = store.turns(imported.session, 0, 100).await.unwrap();
         assert_eq!(replayed.turns.len(), turns.len());

@@ -1,8 +1,8 @@
 //! Requests to models beyond the conversation: attachments, model calls of tools, continued replies.
 use crate::common::*;
 use futures_util::stream;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::clock::Clock;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Attachments, Models, Services, Tools};
 use outlast_ports::store::{SessionTarget, Store, Upload};

@@ -2,8 +2,8 @@
 use crate::common::*;
 use crate::policy::rule;
 use futures_util::{StreamExt, stream};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::budget::BudgetStore;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Services, Tools};
 use outlast_ports::store::{Queries, SessionTarget, Store};

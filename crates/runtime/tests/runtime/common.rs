@@ -1,10 +1,10 @@
 //! Shared fixtures for the runtime tests: a scripted model, counting tools, a store that crashes on command, virtual
 //! time.
 use futures_util::stream;
+pub(crate) use outlast_ledger::crashing_store::{CrashPoint, CrashingStore};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, CountingEntropy};
-pub(crate) use outlast_ports::crashing_store::{CrashPoint, CrashingStore};
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Completion, Events, Models, Services, Steps, Timer, Values};
 use outlast_ports::spawner::Spawner;

@@ -1,6 +1,6 @@
 //! A turn that crashes at any write ends as if it had not. Each scenario crashes before and after each of its writes.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::{RetryOutcome, RetryPlace};
 use outlast_vocab::effect::ToolOutcome;

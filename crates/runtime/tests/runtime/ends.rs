@@ -1,7 +1,7 @@
 //! How the last turn of a session ended, and the partial reply that a cancellation leaves.
 use crate::common::*;
 use futures_util::{StreamExt, stream};
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::metrics::MetricValues;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::store::{Inbox, Journal, Store};

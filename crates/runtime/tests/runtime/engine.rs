@@ -2,8 +2,8 @@
 use crate::common::*;
 use crate::points::{deny, doing, lines, rule, rulings};
 use futures_util::{StreamExt, stream};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_runtime::RuntimeConfig;

@@ -1,9 +1,10 @@
 //! A full disk delays a turn and does nothing else.
 use crate::common::*;
+use outlast_ledger::Backend;
+use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::MemoryStore;
-use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, StoreStatus};
+use outlast_ports::store::StoreStatus;
 use outlast_vocab::budget::{Budget, Budgets};
 use outlast_vocab::event::{Event, LiveEventKind};
 use outlast_vocab::record::{Seq, TurnEnd};
@@ -48,6 +49,8 @@ impl Backend for Narrow {
         Backend::status(&self.inner)
     }
 }
+
+outlast_ledger::implement_store!(Narrow);
 
 async fn with_room_for(writes: u64) -> (Arc<AtomicU64>, Life) {
     let room = Arc::new(AtomicU64::new(writes));

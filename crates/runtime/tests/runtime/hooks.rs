@@ -1,10 +1,10 @@
 //! Hooks: where they run, what they change, and how their changes are recorded.
 use crate::common::*;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::hook::{
     AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
     HookAt, HookStage, OnError,
 };
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::Tools;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
 use outlast_runtime::RuntimeConfig;

@@ -4,11 +4,11 @@ use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{question, rule, say};
 use futures_util::{StreamExt, stream};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::hook::{
     AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool, HookAt,
 };
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{CallScope, Services, Timer, Tools};

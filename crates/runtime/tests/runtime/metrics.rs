@@ -1,7 +1,7 @@
 //! The metrics of a worker and their export.
 use crate::common::*;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::metrics::{HistogramValue, MetricSample, MetricSink, MetricValues, MetricsSnapshot};
 use outlast_telemetry::exposition;
 use outlast_vocab::access::Access;

@@ -1,8 +1,8 @@
 //! Sinks are notified about pending approvals, exactly once per notice, even after crashes.
 use crate::common::*;
 use crate::policy::{approvals, rule, ruled, say};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::sink::{ApprovalNotice, OutputEvent, Sink, SinkOutput, SubscribedSink};
 use outlast_runtime::RuntimeConfig;
 use outlast_views::SinkTopic;

@@ -1,7 +1,7 @@
 //! A provider that is down delays turns and does not end them.
 use crate::common::*;
 use futures_util::stream;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
 use outlast_ports::store::SessionTarget;

@@ -5,6 +5,7 @@ use crate::common::*;
 use bytes::Bytes;
 use futures_util::future::{join_all, join3};
 use futures_util::{TryStreamExt, stream};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::attachment_upload::{AttachmentUpload, DeletionRequest, ExternalContentStore};
 use outlast_ports::clock::Clock;
@@ -12,7 +13,6 @@ use outlast_ports::contents::{
     ByteStream, ContentEntry, ContentListing, ContentStorage, MemoryContents, StoredContent, collect_bytes,
     single_chunk,
 };
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::{ContentQueries, Queries, SessionTarget, Store};
 use outlast_runtime::attachments::{Attachments, SweepReport, read_from};
 use outlast_runtime::{Input, RuntimeConfig};

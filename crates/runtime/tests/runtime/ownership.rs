@@ -1,6 +1,6 @@
 //! Which worker drives a session: leases, fences, recovery and the crash guard.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::store::{LeaseRequest, Turns};
 use outlast_views::SessionState;
 use outlast_vocab::record::{Fact, TurnEnd};

@@ -1,7 +1,7 @@
 //! Payments: reserved before the action, settled after it, released if it fails, and never made twice.
 use crate::common::*;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::payment::{InMemoryPaymentAuthority, PaymentAuthority, Payments, PaymentsEnabled};
 use outlast_ports::service::{Cancellation, Services, Tools};
 use outlast_ports::tool::{Call, ProbeResult, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};

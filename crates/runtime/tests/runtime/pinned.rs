@@ -1,6 +1,6 @@
 //! A turn keeps what it started with: the package and the contracts of its tools.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::store::{
     AcceptRequest, Commit, ContentQueries, Inbox, LeaseRequest, MAIN_HEAD, SessionTarget, TurnTransition,
     Turns,

@@ -1,7 +1,7 @@
 //! Policy decisions other than those about tool calls: turns, model calls, requests, secrets, programs, payments and
 //! answers.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::payment::{InMemoryPaymentAuthority, Payments, PaymentsEnabled};
 use outlast_ports::service::{Agent, Models, Services, Tools};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};

@@ -1,6 +1,6 @@
 //! Policy decisions about tool calls, and the approvals of people.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::service::{Services, Timer};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox};
 use outlast_runtime::policy::approvals::Approvals;

@@ -1,6 +1,6 @@
 //! Attachment references in tool arguments.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::service::{AttachmentRef, Attachments, Services};
 use outlast_ports::store::Upload;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};

@@ -1,8 +1,8 @@
 //! Rate limits of tool calls: never exceeded, with several processes and after crashes.
 use crate::common::*;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::clock::Clock;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::orgs::OrgStore;
 use outlast_ports::rate::{LimiterRequest, LocalRateLimiter, RateLimiter, RateStore};
 use outlast_ports::service::{Services, Tools};

@@ -1,7 +1,7 @@
 //! A turn that ended is retried as a new turn. Answers are reused, and nothing happens twice.
 use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::store::{ForkRequest, Store};
 use outlast_runtime::views::costs;
 use outlast_runtime::{Input, RuntimeConfig};

@@ -1,7 +1,7 @@
 //! The prompt of a recorded model call can be reconstructed from the journal.
 use crate::common::*;
 use crate::hooks::{all, hooked};
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_runtime::RuntimeConfig;
 use outlast_runtime::turn::prompt_snapshot;
 use outlast_runtime::views::timeline;

@@ -1,9 +1,10 @@
 //! Delivery of outputs to sinks: every output arrives, and its id makes duplicates detectable, even after crashes.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
-use outlast_ports::rows::{ReadRows, Rows};
+use outlast_ledger::Backend;
+use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ports::sink::{OutputEvent, Sink, SinkOutput, SubscribedSink};
-use outlast_ports::store::{Backend, Store, StoreStatus};
+use outlast_ports::store::{Store, StoreStatus};
 use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_runtime::RuntimeConfig;
 use outlast_views::SinkView;
@@ -279,6 +280,8 @@ impl Backend for Counting {
         Backend::status(&self.memory)
     }
 }
+
+outlast_ledger::implement_store!(Counting);
 
 /// Returns how often a store is queried in fifteen idle minutes.
 async fn asked_at_rest(sinks: Vec<SubscribedSink>) -> u64 {

@@ -1,9 +1,9 @@
 //! Turns whose workers die: suspects run alone, and only a turn that is proven to be the cause is sealed.
 use crate::common::*;
 use futures_util::stream;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::Clock;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::store::{Queries, SessionTarget};
 use outlast_runtime::worker::system::WorkerThreads;

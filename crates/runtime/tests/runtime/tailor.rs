@@ -3,10 +3,10 @@
 use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{done, paid, question, rule, say};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::configs::ConfigStore;
 use outlast_ports::hook::{BeforeTool, HookAt};
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{CallScope, Services};
 use outlast_ports::store::{AcceptRequest, SessionTarget, Store};
 use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, Toolbox};

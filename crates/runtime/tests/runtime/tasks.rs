@@ -5,8 +5,8 @@
 //! task. This test computes the numbers of the table in `docs/guide/labels.md`.
 use crate::common::*;
 use outlast_kernel::provenance::{ToolSinks, TrustedText, provenance, sinks};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, done};
 use outlast_vocab::SessionId;

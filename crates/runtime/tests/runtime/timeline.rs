@@ -1,7 +1,7 @@
 //! The incidents of an effect are kept with it.
 use crate::common::*;
 use crate::points::{deny, lines, rule, under};
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_runtime::views::timeline::{
     DecisionView, EffectIncident, EffectState, EffectView, IncidentKind, Timeline, TurnResume, of_turn,
 };

@@ -2,8 +2,8 @@
 use crate::common::*;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::sink::{Sink, SinkOutput, SubscribedSink};
 use outlast_ports::store::Store;
 use outlast_runtime::Input;

@@ -1,7 +1,7 @@
 //! An external event starts exactly one turn, even after crashes.
 use crate::common::*;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::plugin::{InstalledPlugin, Plugin, PluginParts};
 use outlast_ports::trigger::{ExternalEvent, TriggerSource};
 use outlast_runtime::agents::plugins::Plugins;

@@ -1,7 +1,7 @@
 //! The behaviour of turns, on the memory store and in virtual time.
 use crate::common::*;
 use expect_test::expect;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::service::{Services, Steps};
 use outlast_ports::store::Store;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
@@ -21,7 +21,7 @@ fn answered(text: &str) -> TurnEnd {
 
 #[tokio::test(start_paused = true)]
 async fn tool_turn_commits_four_times_plain_turn_twice() {
-    let memory = outlast_ports::memory::MemoryStore::new();
+    let memory = outlast_ledger::memory::MemoryStore::new();
     let store = CrashingStore::new(memory, CrashPoint::Never);
     let pulse = store.pulse();
     let lines = vec![Line::Say("hello"), call("pay", "5"), Line::Say("done")];
@@ -336,7 +336,7 @@ async fn input_is_accepted_up_to_its_limit() {
 #[tokio::test(start_paused = true)]
 async fn missing_port_is_found_at_startup() {
     let start = |change: fn(&mut outlast_runtime::RuntimeConfig)| async move {
-        let store = Arc::new(outlast_ports::memory::MemoryStore::new());
+        let store = Arc::new(outlast_ledger::memory::MemoryStore::new());
         live_with(store, vec![], Arc::default(), 1, change).await.err().map(|error| error.kind())
     };
     assert_eq!(start(|config| config.models.clear()).await, Some(Kind::PortMissing));

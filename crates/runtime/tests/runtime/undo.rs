@@ -1,6 +1,6 @@
 //! Aborted turns and the calls that undo their work.
 use crate::common::*;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::service::{Completion, Services, Tools};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
 use outlast_runtime::RuntimeConfig;

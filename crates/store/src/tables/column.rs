@@ -1,13 +1,13 @@
 //! Converts values to columns and back. A column that cannot be converted back means that the database is
 //! corrupt.
-use outlast_ports::rows::{
-    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, CrashGuard, DeletionMark, DeliveryRow,
-    ExternalContentRow, GrantRow, KeyRow, LastEnded, NoticeRow, PartialRow, PendingPaymentRow, RecordAddress,
-    RecordBody, RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TrialState, TurnNo, TurnRow,
-    VoteRow,
+use outlast_ledger::rows::{
+    AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeletionMark, DeliveryRow, ExternalContentRow,
+    GrantRow, KeyRow, LastEnded, NoticeRow, PartialRow, PendingPaymentRow, RecordAddress, RecordBody,
+    RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
+use outlast_ports::outbox::TurnNo;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::Fence;
+use outlast_ports::store::{CrashGuard, Fence, TrialState};
 use outlast_views::{AuditRow, BlobLocation, Org, RateView, SessionState, TurnState, Vote, WriteCount};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::budget::Budget;

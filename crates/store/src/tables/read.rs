@@ -2,13 +2,13 @@
 use super::column::{self, count, id, limit};
 use super::{RowCache, Tables};
 use crate::error::from_sqlite;
-use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::outbox::DeliveryPosition;
-use outlast_ports::rows::{
+use outlast_ledger::rows::{
     AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow, GrantRow, KeyRow,
     LATEST, NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordRange, RecordRow,
-    ReservationRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    ReservationRow, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
+use outlast_ports::attachment_upload::SweepCounter;
+use outlast_ports::outbox::{DeliveryPosition, TurnNo};
 use outlast_ports::sink::OutputPosition;
 use outlast_views::{AuditRange, AuditRow, ConfigKind, Org, RateView, SessionState};
 use outlast_vocab::access::OrgVisibility;

@@ -2,7 +2,7 @@
 use super::{Tables, read};
 use crate::SqliteStore;
 use crate::error::from_sqlite;
-use outlast_ports::rows::{ClaimRow, ReadRows, Rows};
+use outlast_ledger::rows::{ClaimRow, ReadRows, Rows};
 use outlast_ports::store::{
     AcceptReceipt, AcceptRequest, BranchStore, Commit, FeedCursor, Inbox, Journal, LeaseRequest, Queries,
     SessionTarget, TurnTransition, Turns, ValueWrite,

@@ -1,12 +1,13 @@
 //! Writes rows: the implementation of `Rows`. Columns that never change are written once, by the insert.
 use super::column::{self, count, id};
 use super::{RowCache, Tables};
-use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::rows::{
+use outlast_ledger::rows::{
     AttachmentRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow, GrantRow, KeyRow,
     NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, RecordAddress, RecordBody, RecordRow,
-    ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
+use outlast_ports::attachment_upload::SweepCounter;
+use outlast_ports::outbox::TurnNo;
 use outlast_ports::sink::OutputPosition;
 use outlast_ports::store::Fence;
 use outlast_views::{AuditRow, BlobLocation, Org, RateView, Vote};

@@ -1,8 +1,8 @@
 //! Tests of group commit: units that are ready together share one transaction and its sync, and nothing else.
 use crate::place::{NOW, Place, fresh, open_session, opened, sessions};
-use outlast_ports::ledger;
-use outlast_ports::rows::Rows;
-use outlast_ports::store::{Backend, Queries, SessionTarget};
+use outlast_ledger::rows::Rows;
+use outlast_ledger::{Backend, rules};
+use outlast_ports::store::{Queries, SessionTarget};
 use outlast_store::SqliteStore;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::{Error, Kind, SessionId};
@@ -178,7 +178,7 @@ async fn unit_sees_writes_of_earlier_units() {
     let key = "the one".to_owned();
     let open = |key: String| -> Unit {
         let target = SessionTarget::Key { key, fresh: SessionId::from_u128(fresh()) };
-        Box::new(move |rows| ledger::open(rows, target, NOW).map(|_| ()))
+        Box::new(move |rows| rules::open(rows, target, NOW).map(|_| ()))
     };
     for got in together(&store, vec![open(key.clone()), open(key)]).await {
         got.unwrap();

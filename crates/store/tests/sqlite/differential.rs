@@ -4,7 +4,7 @@
 //! default ones.
 use crate::place::Place;
 use outlast_conformance::{Fixture, differential};
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::store::Store;
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::WorkerId;

@@ -1,7 +1,7 @@
 //! Tests of the store without a writer thread: it writes only when it is told to.
 use crate::place::{Place, fresh, opened, sessions};
+use outlast_ledger::Backend;
 use outlast_ports::BoxFuture;
-use outlast_ports::store::Backend;
 use outlast_store::{ManualWriter, SimulatedMachine, SqliteOptions, SqliteStore};
 use outlast_vocab::{Error, SessionId};
 use std::sync::Arc;

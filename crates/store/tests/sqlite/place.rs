@@ -1,9 +1,7 @@
 //! Shared helpers for tests: a database in a temporary directory, and the smallest units of work.
-use outlast_ports::ledger;
-use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, Backend, Inbox, LeaseRequest, Queries, SessionTarget,
-};
+use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::{Backend, rules};
+use outlast_ports::store::{AcceptReceipt, AcceptRequest, Inbox, LeaseRequest, Queries, SessionTarget};
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::{Error, Millis, SessionId, TurnId, WorkerId};
 use std::collections::BTreeMap;
@@ -68,7 +66,7 @@ pub(crate) fn fresh() -> u128 {
 
 /// Returns a unit that adds one session.
 pub(crate) fn opened(id: SessionId) -> impl FnOnce(&mut dyn Rows) -> Result<(), Error> + Send + 'static {
-    move |rows| ledger::open(rows, SessionTarget::New(id), NOW).map(|_| ())
+    move |rows| rules::open(rows, SessionTarget::New(id), NOW).map(|_| ())
 }
 
 /// Adds a session.

@@ -65,7 +65,7 @@ async fn write_blocked_past_busy_timeout_is_refused() {
     let store = SqliteStore::open_with(&place.path(), options).unwrap();
     let other = Connection::open(place.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let error = outlast_ports::store::Backend::write(&store, |_| Ok(())).await.unwrap_err();
+    let error = outlast_ledger::Backend::write(&store, |_| Ok(())).await.unwrap_err();
     assert_eq!(error.kind(), Kind::StoreBusy);
     other.execute_batch("COMMIT").unwrap();
     open_session(&store).await;

@@ -1,9 +1,9 @@
 //! An action and its audit entry are one write: a crash at any point leaves both or neither.
 use futures_util::FutureExt;
+use outlast_ledger::crashing_store::{CrashPoint, CrashingStore};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::budget::BudgetStore;
 use outlast_ports::configs::ConfigStore;
-use outlast_ports::crashing_store::{CrashPoint, CrashingStore};
-use outlast_ports::memory::MemoryStore;
 use outlast_ports::orgs::{OrgStore, SealedApiKey};
 use outlast_ports::store::{
     AcceptRequest, Commit, ForkRequest, Inbox, Journal, LeaseRequest, MAIN_HEAD, Queries, SessionTarget,

@@ -1,9 +1,10 @@
 //! The differential test works: it tells stores with an injected fault from healthy ones.
 use outlast_conformance::{AnswerCounts, Fixture, differential};
+use outlast_ledger::Backend;
+use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::MemoryStore;
-use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Store, StoreStatus};
+use outlast_ports::store::{Store, StoreStatus};
 use outlast_vocab::{Error, Kind, WorkerId};
 use std::future::ready;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,6 +77,8 @@ impl Backend for Faulty {
         Backend::status(&self.memory)
     }
 }
+
+outlast_ledger::implement_store!(Faulty);
 
 impl Fixture for Faulty {
     fn store(&self) -> &dyn Store {

@@ -1,8 +1,8 @@
 //! The crashing store behaves like any other store until it crashes.
 use futures_util::FutureExt;
 use outlast_conformance::Fixture;
-use outlast_ports::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::store::{Queries, SessionTarget, Store};
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Millis, SessionId, WorkerId};

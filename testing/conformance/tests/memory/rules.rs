@@ -1,6 +1,6 @@
 //! The in-memory store passes the store conformance suite.
 use outlast_conformance::Fixture;
-use outlast_ports::memory::MemoryStore;
+use outlast_ledger::memory::MemoryStore;
 use outlast_ports::store::Store;
 use outlast_vocab::WorkerId;
 

@@ -2,10 +2,11 @@
 //!
 //! Processes cannot share memory. This test shows that the rules can be satisfied.
 use outlast_conformance::{Fixture, SharedFixture};
+use outlast_ledger::Backend;
+use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::MemoryStore;
-use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Store, StoreStatus};
+use outlast_ports::store::{Store, StoreStatus};
 use outlast_vocab::{Error, WorkerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,8 @@ impl Backend for Handle {
         Backend::status(&self.memory)
     }
 }
+
+outlast_ledger::implement_store!(Handle);
 
 impl Fixture for Handle {
     fn store(&self) -> &dyn Store {

@@ -2,9 +2,10 @@
 //!
 //! The tests copy the rows of a healthy session to another session, with one change.
 use outlast_conformance::block_on;
-use outlast_ports::memory::MemoryStore;
-use outlast_ports::rows::{RecordBody, RecordRange, RecordRow, SessionRow};
-use outlast_ports::store::{AcceptRequest, Backend, ContentQueries, Inbox, Journal, SessionTarget};
+use outlast_ledger::Backend;
+use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{RecordBody, RecordRange, RecordRow, SessionRow};
+use outlast_ports::store::{AcceptRequest, ContentQueries, Inbox, Journal, SessionTarget};
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
 
