@@ -1,8 +1,6 @@
 //! The router with all routes, and the OpenAPI document that describes them.
-use crate::compat::anthropic::error::AnthropicError;
-use crate::compat::openai::error::OpenAiError;
+use crate::error_statuses;
 use crate::parameter_formats;
-use crate::problem::{self, ApiError, Problem};
 use crate::request_middleware::handle_request;
 use crate::routes;
 use crate::server_state::ServerState;
@@ -15,6 +13,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::FutureExt;
+use outlast_http::problem::{ApiError, Problem};
 use outlast_vocab::{Error, Kind};
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
@@ -30,7 +29,7 @@ use utoipa_axum::router::OpenApiRouter;
         title = "Outlast",
         description = "The API for sessions and turns of durable agents. Times are Unix timestamps in milliseconds. The prefix of an id names its type. Errors are RFC 9457 problems with a stable `code`; their `type` is the path of a page that explains them."
     ),
-    components(schemas(Problem, OpenAiError, AnthropicError)),
+    components(schemas(Problem)),
     modifiers(&KeySecurityScheme),
     tags(
         (name = "sessions", description = "Durable conversations. Create, read, fork, rewind and delete them."),
@@ -84,15 +83,14 @@ fn routes() -> OpenApiRouter<ServerState> {
         .merge(routes::access::routes())
         .merge(routes::mcp::routes())
         .merge(routes::about::routes())
-        .merge(crate::compat::openai::routes())
-        .merge(crate::compat::anthropic::routes())
 }
 
 /// Returns the OpenAPI document of this version.
 pub fn document() -> Document {
     let mut document = OpenApiRouter::with_openapi(OpenApiBase::openapi()).merge(routes()).into_openapi();
+    document.merge(outlast_compat::routes().into_openapi());
     parameter_formats::add_formats(&mut document);
-    problem::add_error_statuses(&mut document);
+    error_statuses::add_error_statuses(&mut document);
     parameter_formats::name(&mut document);
     document
 }
@@ -114,7 +112,9 @@ async fn openapi() -> Result<impl IntoResponse, ApiError> {
 /// Builds the router of a server.
 pub(crate) fn router(shared: ServerState) -> Router {
     let (router, _) = routes().split_for_parts();
+    let (compat, _) = outlast_compat::routes().split_for_parts();
     router
+        .merge(compat.with_state(shared.http.clone()))
         .route("/openapi.json", get(openapi))
         .merge(crate::console::routes())
         .merge(crate::approval_pages::routes())
@@ -124,7 +124,7 @@ pub(crate) fn router(shared: ServerState) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(catch_panics))
         .layer(from_fn_with_state(shared.clone(), handle_request))
-        .layer(from_fn(crate::compat::compat_error::format_errors))
+        .layer(from_fn(outlast_compat::format_errors))
         .with_state(shared)
 }
 

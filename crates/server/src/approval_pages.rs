@@ -2,7 +2,6 @@
 //!
 //! Mail programs open links to preview them, so a GET request decides nothing. Only the button's POST request
 //! does. The pages are not part of the API. They need no key, because the link itself is signed.
-use crate::problem::ErrorCause;
 use crate::server_state::ServerState;
 use axum::Router;
 use axum::body::Body;
@@ -11,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::StreamExt;
+use outlast_http::problem::ErrorCause;
 use outlast_runtime::policy::approval_links::OpenedApprovalLink;
 use outlast_views::{ResolveResult, VoteOutcome};
 use outlast_vocab::approval_link::{LINKS_PATH, LinkAnswer};
@@ -49,7 +49,7 @@ pub(crate) fn routes() -> Router<ServerState> {
 
 /// Shows the question of a link, and decides nothing.
 async fn show(State(shared): State<ServerState>, Path(link): Path<String>) -> Response {
-    match shared.runtime.open_link(&link).await {
+    match shared.http.runtime.open_link(&link).await {
         Ok(linked) => page(StatusCode::OK, "An approval is wanted", &question_html(&linked)),
         Err(error) => unusable_link_page(error),
     }
@@ -58,7 +58,7 @@ async fn show(State(shared): State<ServerState>, Path(link): Path<String>) -> Re
 /// Casts the vote of a link.
 async fn decide(State(shared): State<ServerState>, Path(link): Path<String>, request: Request) -> Response {
     let decided = async {
-        let linked = shared.runtime.open_link(&link).await?;
+        let linked = shared.http.runtime.open_link(&link).await?;
         let reason = read_reason(request.into_body()).await?;
         linked.decide(reason).await
     };

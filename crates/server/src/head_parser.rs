@@ -4,6 +4,9 @@
 //! A proxy in front of the server may parse those differently, and so see other requests than the server
 //! does. [`HeadCheckedStream`] passes on only heads that every parser understands alike. It also tracks the bodies
 //! between heads, so that it checks every request of a pipeline.
+use axum::http::StatusCode;
+use axum::response::Response;
+use outlast_http::problem;
 use outlast_vocab::{Error, Kind};
 use std::io;
 use std::pin::Pin;
@@ -64,6 +67,20 @@ impl HeadFault {
         };
         Error::new(Kind::InputInvalid, detail)
     }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            _ => problem::status(&self.error()),
+        }
+    }
+}
+
+/// Answers a request whose head was rejected before routing.
+pub(crate) fn rejection_response(fault: HeadFault) -> Response {
+    let (error, status) = (fault.error(), fault.status());
+    tracing::info!(status = status.as_u16(), %error, "request refused");
+    problem::response_with_status(&error, status)
 }
 
 impl HeadRejection {

@@ -1,14 +1,14 @@
 //! Inputs from request bodies: JSON, or a form with files. Bytes of files are stored as they arrive.
-use crate::admission_control::RequestPermits;
-use crate::extract::JsonBody;
-use crate::problem::ApiError;
-use crate::request_auth;
 use crate::server_state::ServerState;
-use crate::strict_json;
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::header;
 use futures_util::TryStreamExt;
+use outlast_http::admission_control::RequestPermits;
+use outlast_http::extract::JsonBody;
+use outlast_http::problem::ApiError;
+use outlast_http::request_headers::RequestHeaders;
+use outlast_http::strict_json;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::contents::ByteStream;
 use outlast_ports::store::{MAIN_HEAD, SessionTarget};
@@ -18,15 +18,11 @@ use outlast_vocab::limits::{self, ServerLimits};
 use outlast_vocab::message::{MediaType, Part, PluginName};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::InputDelivery;
-use outlast_vocab::trace::TraceParent;
-use outlast_vocab::{Error, Hash, Kind, canonical_json};
+use outlast_vocab::{Error, Kind};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
-
-/// The header that contains the idempotency key of an input.
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// An input for a session.
 #[derive(Default, Deserialize, ToSchema)]
@@ -202,42 +198,5 @@ impl TurnInputRequest {
             overlays: overlay.into_iter().collect(),
             files,
         })
-    }
-}
-
-/// What the headers of a request say about its input.
-pub(crate) struct RequestHeaders {
-    /// The idempotency key.
-    pub(crate) key: Option<String>,
-    /// The hash of the request that the key covers.
-    pub(crate) request: Option<Hash>,
-    /// The span that caused the request.
-    pub(crate) traceparent: Option<TraceParent>,
-}
-
-impl RequestHeaders {
-    /// Reads the headers. Ignores an invalid `traceparent`, as its standard requires.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
-        let key = request_auth::single_header(headers, &IDEMPOTENCY_KEY)?;
-        if key == Some("") {
-            return Err(Error::new(Kind::InputInvalid, "expected an `idempotency-key` of visible letters"));
-        }
-        let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
-        Ok(Self { key: key.map(ToOwned::to_owned), request: None, traceparent })
-    }
-
-    /// Adapts the idempotency key to a route of a compatible API. Each route has its own keys. A key covers
-    /// the whole request except for how the answer is delivered (`stream`, `stream_options`, `background`).
-    #[must_use]
-    pub(crate) fn for_compat_route(self, route: &str, body: &Value) -> Self {
-        let Some(key) = self.key else { return self };
-        let mut covered = body.clone();
-        if let Value::Object(members) = &mut covered {
-            for name in ["stream", "stream_options", "background"] {
-                members.remove(name);
-            }
-        }
-        let request = Some(canonical_json::fingerprint(&covered));
-        Self { key: Some(format!("{route}/{key}")), request, ..self }
     }
 }

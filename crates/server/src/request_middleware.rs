@@ -1,8 +1,5 @@
 //! Middleware of all routes: request id, `Host` and `Origin` checks, admission control, log, metrics and
 //! security headers.
-use crate::key_watch::{self, RequestKey};
-use crate::problem::{self, ApiError, ErrorCause};
-use crate::rate_limit::RequestQuota;
 use crate::server_state::ServerState;
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
@@ -10,14 +7,15 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
+use outlast_http::key_watch::{self, RequestKey};
+use outlast_http::problem::{self, ApiError, ErrorCause};
+use outlast_http::rate_limit::RequestQuota;
+use outlast_http::request_headers::REQUEST_ID;
 use outlast_vocab::access::ApiKey;
 use outlast_vocab::{ErrorPlace, Kind};
 use std::future::Future;
 use std::time::Instant;
 use tracing::Instrument;
-
-/// The header that contains the id of a request.
-pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The request id header that OpenAI clients send.
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
@@ -63,9 +61,9 @@ pub(crate) async fn handle_request(
     let (told, pass) = (RequestQuota::default(), RequestKey::default());
     request.extensions_mut().insert(told.clone());
     request.extensions_mut().insert(pass.clone());
-    let admitted = shared.origin_policy.allowed_origin(request.headers()).cloned();
+    let admitted = shared.http.origin_policy.allowed_origin(request.headers()).cloned();
     let asks_for = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
-    let entered = shared.origin_policy.check(request.uri(), request.headers()).and_then(|()| {
+    let entered = shared.http.origin_policy.check(request.uri(), request.headers()).and_then(|()| {
         if route.starts_with(HEALTH) { Ok(shared.admission.admit_always()) } else { shared.admission.admit() }
     });
     let response = match entered {
@@ -118,7 +116,9 @@ async fn end_with_key(
     response: Response,
 ) -> Response {
     let Some(key) = pass.key() else { return response };
-    if began.elapsed() >= key_watch::RECHECK_AFTER && !key_watch::is_still_valid(&shared.runtime, key).await {
+    if began.elapsed() >= key_watch::RECHECK_AFTER
+        && !key_watch::is_still_valid(&shared.http.runtime, key).await
+    {
         return ApiError(ApiKey::invalid()).into_response();
     }
     // A body of known size is already in memory.
@@ -176,7 +176,7 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 fn new_request_id(shared: &ServerState) -> String {
-    format!("{:032x}", u128::from_be_bytes(shared.runtime.services().entropy.random()))
+    format!("{:032x}", u128::from_be_bytes(shared.http.runtime.services().entropy.random()))
 }
 
 /// Adds security headers that the handler did not set: no content sniffing, no framing, no caching.

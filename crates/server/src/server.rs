@@ -1,27 +1,30 @@
 //! The server: accepts connections, answers requests, and shuts down gracefully.
-use crate::admission_control::AdmissionControl;
 use crate::api::router;
-use crate::caller_limits::{CallerRequestLimiter, StreamLimiter};
 use crate::connections::{ActiveRequest, IdleConnections};
 use crate::cost_cache::CostCache;
-use crate::head_parser::{HeadCheckedStream, HeadRejection};
-use crate::key_watch::WatchedKeys;
+use crate::head_parser::{HeadCheckedStream, HeadRejection, rejection_response};
 use crate::mcp::{McpEndpoint, McpExtension};
 use crate::metrics::HttpMetrics;
-use crate::problem::{BUSY_RETRY_AFTER, Problem, head_rejection};
-use crate::rate_limit::{InvalidKeyLimiter, RequestRateLimiter};
-use crate::request_auth::OriginPolicy;
 use crate::rerun::{RerunLimiter, Rerunner};
 use crate::server_state::{ServerState, ServerStateInner};
 use crate::session_broadcast::SessionBroadcasts;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
+use futures_util::StreamExt;
+use futures_util::future::{self, Either};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt, future};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use outlast_http::admission_control::AdmissionControl;
+use outlast_http::caller::Peer;
+use outlast_http::caller_limits::{CallerRequestLimiter, StreamLimiter};
+use outlast_http::key_watch::WatchedKeys;
+use outlast_http::problem::{BUSY_RETRY_AFTER, Problem};
+use outlast_http::rate_limit::{InvalidKeyLimiter, RequestRateLimiter};
+use outlast_http::request_auth::OriginPolicy;
+use outlast_http::{HttpState, HttpStateInner};
 use outlast_ports::metrics::MetricsSnapshot;
 use outlast_runtime::Runtime;
 use outlast_vocab::access::Access;
@@ -30,7 +33,7 @@ use outlast_vocab::{Error, Kind, OrgId};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -61,10 +64,6 @@ const MIN_IDLE: Duration = Duration::from_millis(50);
 /// How long a connection may take to send its first request during shutdown. Every accepted connection is
 /// answered.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The address of the client.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// A server that is bound to its address but does not answer yet.
 pub struct Server {
@@ -192,26 +191,29 @@ impl Server {
         } = self;
         let (stopping, stops) = watch::channel(false);
         let secret = runtime.store().secret().await?;
-        let shared = ServerState::new(ServerStateInner {
+        let http = HttpState::new(HttpStateInner {
             runtime,
-            home,
             origin_policy: door,
             limits: limits.clone(),
+            streams: StreamLimiter::default(),
+            caller_requests: CallerRequestLimiter::default(),
+            invalid_keys: InvalidKeyLimiter::new(limits.wrong_keys_per_minute),
+            quotas: RequestRateLimiter::new(limits.requests_per_minute),
+            stopping: stops,
+        });
+        let shared = ServerState::new(ServerStateInner {
+            http,
+            home,
             secret,
             metrics: HttpMetrics::default(),
-            streams: StreamLimiter::default(),
             broadcasts: SessionBroadcasts::default(),
-            caller_requests: CallerRequestLimiter::default(),
             admission: AdmissionControl::new(&limits),
             keys: WatchedKeys::default(),
-            invalid_keys: InvalidKeyLimiter::new(limits.wrong_keys_per_minute),
             mcp: McpEndpoint::new(secret, &limits, more),
-            quotas: RequestRateLimiter::new(limits.requests_per_minute),
             reruns: RerunLimiter::new(rerunner, limits.reruns),
             verifications: Semaphore::new(limits.verifications),
             cost_cache: CostCache::default(),
             worker_metrics: exposition,
-            stopping: stops,
         });
         let line = ConnectionHandler {
             service: TowerToHyperService::new(router(shared.clone())),
@@ -220,7 +222,7 @@ impl Server {
             idle: IdleConnections::default(),
             limits: limits.clone(),
         };
-        let looked_at = shared.keys.run_checks(&shared.runtime);
+        let looked_at = shared.keys.run_checks(&shared.http.runtime);
         tokio::pin!(stop, looked_at);
         let (mut turned_away, mut waiting) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
@@ -305,13 +307,13 @@ impl ConnectionHandler {
             let active = activity.begin();
             let refused = refused.fault_of(requests.fetch_add(1, Ordering::Relaxed));
             request.extensions_mut().insert(Peer(peer.ip()));
-            let answer = refused.is_none().then(|| service.call(request));
+            let answer = match refused {
+                None => Either::Left(service.call(request)),
+                Some(fault) => Either::Right(future::ready(Ok(rejection_response(fault)))),
+            };
             let is_stopping = is_stopping.clone();
             async move {
-                let mut answer = match (answer, refused) {
-                    (Some(answer), _) => answer.await?,
-                    (None, refused) => head_rejection(refused),
-                };
+                let mut answer = answer.await?;
                 if *is_stopping.borrow() || refused.is_some() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }

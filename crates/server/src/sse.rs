@@ -2,7 +2,6 @@
 //!
 //! The body is pulled, so a slow reader slows no one else. It only overruns its own buffer, and learns that
 //! it missed events.
-use crate::caller_limits::CallerSlot;
 use crate::event_reader::{EncodedEvent, EventFilter, StreamSource};
 use crate::server_state::ServerState;
 use axum::body::Body;
@@ -10,6 +9,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use outlast_http::caller_limits::CallerSlot;
 use outlast_runtime::Runtime;
 use outlast_vocab::Error;
 use serde_json::json;
@@ -51,14 +51,14 @@ enum EventStreamStep {
 
 /// Returns the stream as a response.
 pub(crate) fn response(shared: &ServerState, stream: EventStreamParts) -> Response {
-    let [high, low, ..] = shared.runtime.services().entropy.random();
+    let [high, low, ..] = shared.http.runtime.services().entropy.random();
     let jitter = u64::from(u16::from_be_bytes([high, low])) % RETRY_BASE_MS;
     let hello = Bytes::from(format!("retry: {}\n\n", RETRY_BASE_MS / 2 + jitter));
     let running = EventStreamBody {
         stream,
-        heartbeat: shared.limits.heartbeat,
-        heartbeat_at: Instant::now() + shared.limits.heartbeat,
-        stopping: shared.stopping.clone(),
+        heartbeat: shared.http.limits.heartbeat,
+        heartbeat_at: Instant::now() + shared.http.limits.heartbeat,
+        stopping: shared.http.stopping.clone(),
         cursor: None,
         has_ended: false,
     };

@@ -1,13 +1,13 @@
 //! Routes about the server: health, metrics, the caller's identity, running turns, and pages of error codes.
-use crate::caller::{Caller, Operates, Reads};
-use crate::extract::{PathParam, TextParam};
 use crate::metrics::ServerGauges;
-use crate::problem::{ApiResult, Problem, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use outlast_http::caller::{Caller, Operates, Reads};
+use outlast_http::extract::{PathParam, TextParam};
+use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
 use outlast_vocab::access::Access;
 use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId, TurnId};
 use serde::Serialize;
@@ -56,14 +56,14 @@ async fn live() -> Json<ServerHealth> {
     responses((status = 200, body = ServerHealth), ProblemResponses, (status = 503, description = "The server does not accept requests.",
         content((ServerHealth = "application/json"), (Problem = "application/problem+json")))))]
 async fn ready(State(shared): State<ServerState>) -> ApiResult<(StatusCode, Json<ServerHealth>)> {
-    if *shared.stopping.borrow() {
+    if *shared.http.stopping.borrow() {
         let stopping =
             ServerHealth { state: "stopping", durability: None, schema: None, agents_left_out: None };
         return Ok((StatusCode::SERVICE_UNAVAILABLE, Json(stopping)));
     }
-    let status = shared.runtime.store().status().await?;
+    let status = shared.http.runtime.store().status().await?;
     let (durability, schema) = (Some(status.durability.name()), Some(status.schema));
-    let left_out = shared.runtime.serving(Access::to(shared.home)).left_out().len();
+    let left_out = shared.http.runtime.serving(Access::to(shared.home)).left_out().len();
     let agents_left_out = (left_out > 0).then_some(left_out);
     Ok((StatusCode::OK, Json(ServerHealth { state: "ready", durability, schema, agents_left_out })))
 }
@@ -78,9 +78,10 @@ async fn metrics(
     caller: Caller<Operates>,
     State(shared): State<ServerState>,
 ) -> ApiResult<impl IntoResponse> {
-    let runtime = caller.operator(&shared, "measurements name agents and tools of every organisation")?;
+    let runtime =
+        caller.operator(&shared.http, "measurements name agents and tools of every organisation")?;
     let store_bytes = runtime.store().status().await?.bytes;
-    let gauges = ServerGauges { load: runtime.load(), streams: shared.streams.count(), store_bytes };
+    let gauges = ServerGauges { load: runtime.load(), streams: shared.http.streams.count(), store_bytes };
     let mut text = shared.metrics.text(gauges);
     if let Some(write) = shared.worker_metrics {
         text += &write(&runtime.metrics().await?);

@@ -1,13 +1,13 @@
 //! API keys of the caller's organisation, and its audit.
-use crate::caller::{Administers, Caller};
-use crate::cursor::CursorSigner;
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::list_page::{self, ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use outlast_http::caller::{Administers, Caller};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_runtime::worker::keys::ApiKeyGrant;
 use outlast_views::{AuditRange, AuditRow, KeyView};
 use outlast_vocab::access::{Principal, Scopes};
@@ -66,7 +66,7 @@ async fn keys(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ApiKeyResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "keys");
-    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
 }
 
@@ -111,7 +111,7 @@ async fn create(
     let expires = expires_in_s.map(|seconds| caller.runtime.now().after(Duration::from_secs(seconds)));
     let (runtime, org) = match org {
         Some(named) => {
-            let operator = caller.operator(&shared, "keys of other organisations are the operator's")?;
+            let operator = caller.operator(&shared.http, "keys of other organisations are the operator's")?;
             let org = operator.find_org(&named).await?;
             (operator, org)
         }
@@ -183,7 +183,7 @@ async fn audit(
     State(shared): State<ServerState>,
     QueryParams(AuditParams { after, since, limit, cursor }): QueryParams<AuditParams>,
 ) -> ApiResult<Json<ListPage<AuditEntryResource>>> {
-    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let limit = list_page::page_limit(limit, &shared.http.limits)?;
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "audit");
     let after = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(after).unwrap_or(0);
     let range = AuditRange { after, since: Millis(since.unwrap_or(0)), limit: limit + 1 };

@@ -1,13 +1,13 @@
 //! Agents of this server, and versioned configurations in the database.
-use crate::caller::{Caller, Operates, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::{JsonBody, PathParam, PathParams, QueryParams, TextParam};
-use crate::list_page::{ListPage, PageParams};
-use crate::problem::{ApiResult, Problem, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use outlast_http::caller::{Caller, Operates, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{JsonBody, PathParam, PathParams, QueryParams, TextParam};
+use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
 use outlast_ports::store::Store;
 use outlast_runtime::agents::agent_factory::{ConfigEffect, FailedAgent, SavedConfig};
 use outlast_runtime::agents::agent_registry::{self, AgentView};
@@ -176,7 +176,7 @@ async fn configs(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "configs");
-    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    let (after, limit) = most.read(&cursors, &shared.http.limits)?;
     let outlast_ports::page::Page { items, next } =
         caller.runtime.store().configs_after(kind, after, limit).await?;
     let left_out = caller.runtime.left_out();
@@ -346,7 +346,7 @@ async fn versions(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "versions");
-    let (before, limit) = most.read(&cursors, &shared.limits)?;
+    let (before, limit) = most.read(&cursors, &shared.http.limits)?;
     let page = caller.runtime.store().config_versions_before(kind, name.clone(), before, limit).await?;
     if before.is_none() && page.items.is_empty() {
         return Err(no_config(kind, &name).into());

@@ -1,7 +1,4 @@
 //! Sessions as files: streaming export, atomic import, and reruns.
-use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::problem::{ApiResult, Problem, ProblemResponses};
 use crate::rerun::RerunRequest;
 use crate::server_state::ServerState;
 use axum::Json;
@@ -10,6 +7,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use outlast_http::caller::{Caller, Operates, Reads, Runs};
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
 use outlast_ports::archive::{ImportResult, RerunAudit};
 use outlast_runtime::archive::{Export, import};
 use outlast_vocab::limits::{self, ARCHIVE_BYTES};
@@ -225,7 +225,7 @@ async fn rerun(
     let mut archive = Vec::new();
     while let Some(piece) = export.piece().await? {
         archive.extend_from_slice(piece.as_bytes());
-        limits::check("rerun_bytes", archive.len(), shared.limits.rerun_bytes)?;
+        limits::check("rerun_bytes", archive.len(), shared.http.limits.rerun_bytes)?;
     }
     let RerunChanges { from, agent, model, prompt, live, run_at_most_once } = wish;
     let again = RerunRequest {

@@ -1,9 +1,4 @@
 //! Attachments of a session: lists and downloads.
-use crate::caller::{Caller, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::{PathParam, PathParams, QueryParams};
-use crate::list_page::{ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::body::Body;
@@ -11,6 +6,11 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{PathParam, PathParams, QueryParams};
+use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_views::{AttachmentView, BlobLocation};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::{Error, Hash, Kind, SessionId};
@@ -74,7 +74,7 @@ async fn list(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<AttachmentResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "attachments");
-    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(caller.runtime.store().attachments_after(session, after, limit).await?, &cursors)))
 }
 

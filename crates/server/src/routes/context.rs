@@ -1,9 +1,9 @@
 //! `/v1/sessions/{session}/context`: the messages that a model would get now, and their size in tokens.
-use crate::caller::{Caller, Reads};
-use crate::extract::{PathParam, QueryParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::extract::{PathParam, QueryParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::MAIN_HEAD;
 use outlast_runtime::views::context_usage::{ContextUsage, tokens, who};
 use outlast_vocab::SessionId;

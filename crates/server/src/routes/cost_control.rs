@@ -1,13 +1,13 @@
 //! Costs, budgets and rate limits.
-use crate::caller::{Caller, Operates, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::list_page::{self, ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use outlast_http::caller::{Caller, Operates, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::Store;
 use outlast_runtime::Runtime;
 use outlast_runtime::views::costs;
@@ -123,19 +123,21 @@ async fn cost(
     let by = parse_grouping(by.as_deref().unwrap_or("model"))?;
     let reach = caller.runtime.access().reach;
     let cursors = CursorSigner::of(&shared.secret, reach, "cost");
-    let most = PageParams { limit, cursor }.or_max_limit(&shared.limits);
-    let (after, limit): (Option<CostPosition>, usize) = most.read(&cursors, &shared.limits)?;
+    let most = PageParams { limit, cursor }.or_max_limit(&shared.http.limits);
+    let (after, limit): (Option<CostPosition>, usize) = most.read(&cursors, &shared.http.limits)?;
     let store = caller.runtime.store().as_ref();
     let rows = match (session, by) {
         (Some(session), by) => cost_rows(None, per, costs::daily(store, Some(session), by).await?),
         (None, CostDimension::Turn) => {
-            let sums = shared.cost_cache.sums_within(&shared.runtime, reach, &shared.limits).await?;
+            let sums =
+                shared.cost_cache.sums_within(&shared.http.runtime, reach, &shared.http.limits).await?;
             let first = after.as_ref().and_then(|after| after.session);
             let sessions = sums.sessions_from(first.unwrap_or(SessionId::from_u128(0)));
             turn_costs(store, sessions, per, after.as_ref(), limit).await?
         }
         (None, by) => {
-            let sums = shared.cost_cache.sums_within(&shared.runtime, reach, &shared.limits).await?;
+            let sums =
+                shared.cost_cache.sums_within(&shared.http.runtime, reach, &shared.http.limits).await?;
             cost_rows(None, per, sums.daily(by))
         }
     };
@@ -288,7 +290,7 @@ async fn budgets(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<BudgetResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "budgets");
-    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(caller.runtime.store().budgets_after(after, limit).await?, &cursors)))
 }
 
@@ -334,7 +336,7 @@ async fn rates(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<RateLimitResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "rates");
-    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(caller.runtime.store().rates_after(after, limit).await?, &cursors)))
 }
 
@@ -385,7 +387,7 @@ fn budget_setter(
     match of {
         BudgetAccount::Org(_) => {
             caller.runtime.access().require(Scope::Admin)?;
-            caller.operator(shared, "budgets of organisations are the operator's")
+            caller.operator(&shared.http, "budgets of organisations are the operator's")
         }
         BudgetAccount::Turn(_) | BudgetAccount::Session(_) | BudgetAccount::Agent(_) => {
             Ok(caller.runtime.clone())

@@ -1,13 +1,13 @@
 //! The effects of turns as a timeline, and the requests of model calls.
-use crate::caller::{Caller, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::{PathParam, QueryParams};
-use crate::list_page::{self, ListPage};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::routes::sessions::WaitResource;
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_runtime::turn::prompt_snapshot::{self, PromptSnapshot};
 use outlast_runtime::views::timeline::{
     self, CallView, DecisionView, EffectIncident, EffectView, IncidentKind,
@@ -349,7 +349,7 @@ async fn of_session(
     QueryParams(EffectListParams { from, limit, cursor }): QueryParams<EffectListParams>,
 ) -> ApiResult<Json<ListPage<EffectResource>>> {
     let store = caller.runtime.store();
-    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let limit = list_page::page_limit(limit, &shared.http.limits)?;
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "effects");
     let from = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
     let mut turns = store.turns(session, from, limit + 1).await?;

@@ -3,17 +3,17 @@
 //! A client that accepts `text/event-stream` gets a stream. Any other client gets a page, and can wait for
 //! new events. The sequence number of a durable event is its SSE `id:`, so a client that reconnects with
 //! `Last-Event-ID` gets every event exactly once.
-use crate::caller::{Caller, Reads};
 use crate::event_reader::{EventFilter, EventResource, PageSource, SessionReader, StreamSource};
-use crate::extract::{PathParam, QueryParams};
-use crate::list_page;
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use crate::sse::{self, EventStreamParts};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::extract::{PathParam, QueryParams};
+use outlast_http::list_page;
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::FeedCursor;
 use outlast_runtime::Runtime;
 use outlast_runtime::delivery::feed;
@@ -97,7 +97,7 @@ async fn of_session(
         return page(&caller.runtime, &shared, paged, (find, after)).await;
     }
     let whose = (view.org, session);
-    let join = || shared.broadcasts.join(&shared.runtime, &shared.limits, (whose, view.last.seq));
+    let join = || shared.broadcasts.join(&shared.http.runtime, &shared.http.limits, (whose, view.last.seq));
     let joined = SessionReader::new(&caller.runtime, (session, Seq(after)), join);
     stream(caller.runtime, &shared, StreamSource::Session(Box::new(joined)), find)
 }
@@ -157,7 +157,7 @@ fn stream(
     streamed: StreamSource,
     find: EventParams,
 ) -> ApiResult<Response> {
-    let open = shared.streams.open(runtime.access(), &shared.limits)?;
+    let open = shared.http.streams.open(runtime.access(), &shared.http.limits)?;
     Ok(sse::response(
         shared,
         EventStreamParts { runtime, source: streamed, filter: find.filter(), _slot: open },
@@ -170,9 +170,10 @@ async fn page(
     paged: PageSource,
     (find, after): (EventParams, u64),
 ) -> ApiResult<Response> {
-    let patience = list_page::wait_limit(find.wait, &shared.limits)?;
-    let limit = list_page::page_limit(find.limit, &shared.limits)?;
-    let wish = EventPageLimits { after, limit, examined_max: shared.limits.searched, wait_time: patience };
+    let patience = list_page::wait_limit(find.wait, &shared.http.limits)?;
+    let limit = list_page::page_limit(find.limit, &shared.http.limits)?;
+    let wish =
+        EventPageLimits { after, limit, examined_max: shared.http.limits.searched, wait_time: patience };
     let page = read_page(runtime, paged, find.filter(), wish).await?;
     Ok(Json(page).into_response())
 }

@@ -1,12 +1,12 @@
 //! `/v1/grants`: approvals that apply to the rest of a session.
-use crate::caller::{Approves, Caller, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::{PathParam, QueryParams};
-use crate::list_page::{ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Approves, Caller, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{PathParam, QueryParams};
+use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_views::SessionGrant;
 use outlast_vocab::id::GrantId;
 use outlast_vocab::label::Labels;
@@ -61,7 +61,7 @@ async fn list(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<GrantResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "grants");
-    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    let (after, limit) = most.read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
 }
 

@@ -2,16 +2,16 @@
 //!
 //! Clients authenticate as for the API. Reading needs the scope `read`, calling an agent `run`, and approving
 //! `approve`.
-use crate::caller::{Caller, Reads};
-use crate::extract::read_body;
-use crate::problem::{ApiResult, Problem, ProblemResponses};
 use crate::server_state::ServerState;
-use crate::strict_json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use futures_util::StreamExt;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::extract::read_body;
+use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
+use outlast_http::strict_json;
 use outlast_mcp_server::McpCaller;
 use tracing::Span;
 use utoipa_axum::router::OpenApiRouter;
@@ -44,7 +44,7 @@ async fn post_message(
     request: Request,
 ) -> ApiResult<Response> {
     let (parts, body) = request.into_parts();
-    let bytes = read_body(&parts, body, &shared.limits).await?;
+    let bytes = read_body(&parts, body, &shared.http.limits).await?;
     // The protocol library accepts duplicate members.
     let message = strict_json::value(&bytes)?;
     if message["method"] == "initialize" {
@@ -98,7 +98,7 @@ async fn answer_counted(
     shared: &ServerState,
     request: Request,
 ) -> ApiResult<Response> {
-    let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
+    let open = shared.http.streams.open(caller.runtime.access(), &shared.http.limits)?;
     let response = pass_to_endpoint(caller, shared, request).await?;
     Ok(response.map(|body| {
         Body::from_stream(body.into_data_stream().map(move |piece| {

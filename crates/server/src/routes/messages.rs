@@ -1,12 +1,12 @@
 //! `/v1/sessions/{session}/messages`: the messages of a session, page by page.
-use crate::caller::{Caller, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::{PathParam, QueryParams};
-use crate::list_page::{self, ListPage};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::MAIN_HEAD;
 use outlast_runtime::views::messages::{self, MessageCount, MessagePageEnd, SessionMessage};
 use outlast_views::{TurnState, TurnView};
@@ -115,7 +115,7 @@ async fn list(
     PathParam(id): PathParam<SessionId>,
     QueryParams(find): QueryParams<MessageParams>,
 ) -> ApiResult<Json<ListPage<MessageResource>>> {
-    let most = find.limit.map(|limit| list_page::page_limit(Some(limit), &shared.limits)).transpose()?;
+    let most = find.limit.map(|limit| list_page::page_limit(Some(limit), &shared.http.limits)).transpose()?;
     if let Some(role) = find.role.as_deref().filter(|role| !ROLES.contains(role)) {
         let detail = format!("expected a `role` of {}, got `{}`", ROLES.join(", "), shown(role));
         return Err(Error::new(Kind::InputInvalid, detail).into());

@@ -1,14 +1,14 @@
 //! `/v1/orgs`: the organisations in the database. Only for the default organisation, which operates the
 //! server.
-use crate::caller::{Administers, Caller};
-use crate::cursor::CursorSigner;
-use crate::extract::{JsonBody, QueryParams};
-use crate::list_page::{ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use outlast_http::caller::{Administers, Caller};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{JsonBody, QueryParams};
+use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_vocab::message::Name;
 use outlast_vocab::{Millis, OrgId};
 use serde::{Deserialize, Serialize};
@@ -55,9 +55,9 @@ async fn orgs(
     State(shared): State<ServerState>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<OrgResource>>> {
-    let runtime = caller.operator(&shared, OPERATOR_ONLY)?;
+    let runtime = caller.operator(&shared.http, OPERATOR_ONLY)?;
     let cursors = CursorSigner::of(&shared.secret, runtime.access().reach, "orgs");
-    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(runtime.store().orgs_after(after, limit).await?, &cursors)))
 }
 
@@ -80,6 +80,6 @@ async fn create(
     State(shared): State<ServerState>,
     JsonBody(NewOrgRequest { name }): JsonBody<NewOrgRequest>,
 ) -> ApiResult<(StatusCode, Json<OrgResource>)> {
-    let org = caller.operator(&shared, OPERATOR_ONLY)?.create_org(name).await?;
+    let org = caller.operator(&shared.http, OPERATOR_ONLY)?.create_org(name).await?;
     Ok((StatusCode::CREATED, Json(org.into())))
 }

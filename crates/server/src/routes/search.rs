@@ -1,12 +1,12 @@
 //! `/v1/search`: full-text search of messages, in one session or in all that the caller may see.
-use crate::caller::{Caller, Reads};
-use crate::cursor::CursorSigner;
-use crate::extract::QueryParams;
-use crate::list_page::{self, ListPage};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::QueryParams;
+use outlast_http::list_page::{self, ListPage};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::search::{MessageMatch, SearchQuery};
 use outlast_ports::store::FeedCursor;
 use outlast_vocab::record::Seq;
@@ -84,7 +84,7 @@ async fn search(
     State(shared): State<ServerState>,
     QueryParams(query): QueryParams<SearchParams>,
 ) -> ApiResult<Json<ListPage<SearchHit>>> {
-    let limit = list_page::page_limit(query.limit, &shared.limits)?;
+    let limit = list_page::page_limit(query.limit, &shared.http.limits)?;
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "search");
     let before = list_page::cursor_position(query.cursor.as_deref(), &cursors)?
         .map(|place| position(&place))

@@ -1,13 +1,13 @@
 //! `/v1/sessions`: list, open, show, fork, rewind and delete sessions.
-use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::cursor::CursorSigner;
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::list_page::{self, ListPage};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use outlast_http::caller::{Caller, Operates, Reads, Runs};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::{ForkRequest, MAIN_HEAD};
 use outlast_runtime::views::session_list;
 use outlast_views::{ForkTo, SessionFilter, SessionState, SessionView, TitledSession};
@@ -232,7 +232,7 @@ async fn list(
     QueryParams(find): QueryParams<SessionParams>,
 ) -> ApiResult<Json<ListPage<SessionResource>>> {
     let store = caller.runtime.store().as_ref();
-    let limit = list_page::page_limit(find.limit, &shared.limits)?;
+    let limit = list_page::page_limit(find.limit, &shared.http.limits)?;
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "sessions");
     let before = list_page::cursor_position(find.cursor.as_deref(), &cursors)?;
     let before = before.map(|place| place.parse::<SessionId>()).transpose()?;
@@ -249,7 +249,7 @@ async fn list(
     }
     let last_end = find.last_end.as_deref().map(str::parse).transpose()?;
     let filter = SessionFilter { state, last_end, text: find.search.filter(|text| !text.is_empty()) };
-    let found = session_list::page(store, &filter, before, (limit, shared.limits.searched)).await?;
+    let found = session_list::page(store, &filter, before, (limit, shared.http.limits.searched)).await?;
     let next = found.before.map(|before| cursors.sign(&before.to_string()));
     Ok(Json(ListPage { items: found.sessions.into_iter().map(SessionResource::from).collect(), next }))
 }

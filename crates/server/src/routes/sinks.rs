@@ -1,12 +1,12 @@
 //! `/v1/sinks`: where outputs are delivered, and pending and failed deliveries, which can be retried.
-use crate::caller::{Caller, Operates};
-use crate::cursor::CursorSigner;
-use crate::extract::{PathParam, QueryParams, TextParam};
-use crate::list_page::{ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Caller, Operates};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{PathParam, QueryParams, TextParam};
+use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_views::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Failure, Kind, Millis, SessionId, TurnId};
@@ -58,7 +58,7 @@ async fn sinks(
     caller: Caller<Operates>,
     State(shared): State<ServerState>,
 ) -> ApiResult<Json<ListPage<SinkResource>>> {
-    let runtime = caller.operator(&shared, OPERATOR_ONLY)?;
+    let runtime = caller.operator(&shared.http, OPERATOR_ONLY)?;
     let sink = |SinkView { name, since, behind, due, dead, delivered }: SinkView| {
         let outlet = runtime.outlets().iter().find(|outlet| outlet.subscription.name == name);
         let place = outlet.map(|outlet| outlet.sink.place());
@@ -114,9 +114,9 @@ async fn deliveries(
     PathParam(TextParam(name)): PathParam<TextParam>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<DeliveryResource>>> {
-    let runtime = caller.operator(&shared, OPERATOR_ONLY)?;
+    let runtime = caller.operator(&shared.http, OPERATOR_ONLY)?;
     let cursors = CursorSigner::of(&shared.secret, runtime.access().reach, "deliveries");
-    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    let (after, limit) = most.read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(runtime.store().deliveries_after(name, after, limit).await?, &cursors)))
 }
 
@@ -149,7 +149,7 @@ async fn retry(
     PathParam(TextParam(name)): PathParam<TextParam>,
     QueryParams(RetryDeliveryParams { delivery }): QueryParams<RetryDeliveryParams>,
 ) -> ApiResult<Json<RetryDeliveryResult>> {
-    let revived = caller.operator(&shared, OPERATOR_ONLY)?.redeliver(&name, delivery).await?;
+    let revived = caller.operator(&shared.http, OPERATOR_ONLY)?.redeliver(&name, delivery).await?;
     Ok(Json(RetryDeliveryResult { revived }))
 }
 
@@ -174,7 +174,7 @@ async fn test(
     State(shared): State<ServerState>,
     PathParam(TextParam(name)): PathParam<TextParam>,
 ) -> ApiResult<Json<SinkTestResult>> {
-    let tried = caller.operator(&shared, OPERATOR_ONLY)?.try_sink(&name).await;
+    let tried = caller.operator(&shared.http, OPERATOR_ONLY)?.try_sink(&name).await;
     let (taken, answered) = match tried {
         Ok(answered) => (true, answered),
         // The reaction of the receiver is the result of the test, not a failure of this server.

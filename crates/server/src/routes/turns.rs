@@ -1,16 +1,17 @@
 //! Turns: list and show them, send inputs, cancel and retry.
-use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::cursor::CursorSigner;
-use crate::extract::{OptionalJsonBody, PathParam, QueryParams};
-use crate::inputs::{self, RequestHeaders, TurnInputRequest};
-use crate::list_page::{self, ListPage};
-use crate::problem::{ApiResult, ProblemResponses};
+use crate::inputs::{self, TurnInputRequest};
 use crate::routes::effects::PolicyDecisionResource;
 use crate::routes::sessions::MessageRef;
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use outlast_http::caller::{Caller, Operates, Reads, Runs};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{OptionalJsonBody, PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage};
+use outlast_http::problem::{ApiResult, ProblemResponses};
+use outlast_http::request_headers::RequestHeaders;
 use outlast_ports::store::{AcceptReceipt, SessionTarget};
 use outlast_runtime::Runtime;
 use outlast_runtime::agents::agent_registry;
@@ -213,7 +214,7 @@ async fn list(
     PathParam(session): PathParam<SessionId>,
     QueryParams(TurnListParams { from, limit, cursor }): QueryParams<TurnListParams>,
 ) -> ApiResult<Json<ListPage<TurnResource>>> {
-    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let limit = list_page::page_limit(limit, &shared.http.limits)?;
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "turns");
     let from = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
     let mut turns = caller.runtime.store().turns(session, from, limit + 1).await?;
@@ -234,7 +235,7 @@ pub(crate) struct TurnWaitParams {
 
 impl TurnWaitParams {
     fn duration(&self, shared: &ServerState) -> Result<Duration, Error> {
-        list_page::wait_limit(self.wait, &shared.limits)
+        list_page::wait_limit(self.wait, &shared.http.limits)
     }
 }
 
@@ -338,7 +339,7 @@ async fn send(
     headers: HeaderMap,
     incoming: inputs::InputBody,
 ) -> ApiResult<(StatusCode, Json<InputReceipt>)> {
-    let incoming = incoming.into_request(&caller.runtime, &shared.limits).await?;
+    let incoming = incoming.into_request(&caller.runtime, &shared.http.limits).await?;
     let marks = RequestHeaders::of(&headers)?;
     let input = incoming.into_input(&caller.runtime, SessionTarget::Id(session), marks).await?;
     submit_and_wait(&caller.runtime, input, patience.duration(&shared)?).await
@@ -364,7 +365,7 @@ async fn send_to_key(
     headers: HeaderMap,
     incoming: inputs::InputBody,
 ) -> ApiResult<(StatusCode, Json<InputReceipt>)> {
-    let incoming = incoming.into_request(&caller.runtime, &shared.limits).await?;
+    let incoming = incoming.into_request(&caller.runtime, &shared.http.limits).await?;
     let marks = RequestHeaders::of(&headers)?;
     let fresh = caller.runtime.fresh_session();
     let target = match (incoming.session_key(), marks.key.as_deref()) {

@@ -1,10 +1,10 @@
 //! `/v1/sessions/{session}/verify`: recomputes the hash chain of a session.
-use crate::caller::{Caller, Reads};
-use crate::extract::PathParam;
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::extract::PathParam;
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_vocab::{Error, Kind, SessionId};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,12 +1,12 @@
 //! What turns wait for from outside: completions, approvals, and calls with an unknown outcome.
-use crate::caller::{Approves, Caller, Operates, Reads, Runs};
-use crate::cursor::CursorSigner;
-use crate::extract::{JsonBody, PathParam, QueryParams};
-use crate::list_page::{self, ListPage, PageParams};
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_http::caller::{Approves, Caller, Operates, Reads, Runs};
+use outlast_http::cursor::CursorSigner;
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::list_page::{self, ListPage, PageParams};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_runtime::policy::approvals::ApprovalCursor;
 use outlast_views::{ApprovalQuestion, ResolveResult, UnknownCall, Vote, VoteOutcome};
 use outlast_vocab::cost::Cost;
@@ -227,7 +227,7 @@ async fn approvals(
     State(shared): State<ServerState>,
     QueryParams(PageParams { limit, cursor }): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ApprovalResource>>> {
-    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let limit = list_page::page_limit(limit, &shared.http.limits)?;
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "approvals");
     let after: Option<ApprovalCursor> = list_page::decode_cursor(cursor.as_deref(), &cursors)?;
     let (pending, next) =
@@ -389,7 +389,7 @@ async fn unknown(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<UnknownCallResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "unknown");
-    let (after, limit) = most.read(&cursors, &shared.limits)?;
+    let (after, limit) = most.read(&cursors, &shared.http.limits)?;
     Ok(Json(ListPage::of(caller.runtime.store().unknown_after(after, limit).await?, &cursors)))
 }
 

@@ -1,10 +1,10 @@
 //! Explains why a session or turn makes no progress.
-use crate::caller::{Caller, Reads};
-use crate::extract::PathParam;
-use crate::problem::{ApiResult, ProblemResponses};
 use crate::routes::turns::said;
 use crate::server_state::ServerState;
 use axum::Json;
+use outlast_http::caller::{Caller, Reads};
+use outlast_http::extract::PathParam;
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_views::{BlockingWait, TurnProgress, Unblocker, WaitExplanation};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::ApprovalId;

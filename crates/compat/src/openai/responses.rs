@@ -1,0 +1,445 @@
+//! The Responses API: a response is a segment of a durable turn, and a conversation is a session.
+use super::error::OpenAiErrors;
+
+use super::input_parser;
+use super::params::{check_choice, check_rest, format, function, read};
+use super::response_object::{CONVERSATION, OpenAiResponse as Response, RESPONSE, input_items};
+use super::response_stream::ResponseStream;
+use crate::compat_error::{CompatError, CompatResult};
+use crate::conversation_items::{ConversationItems, RequestContent};
+use crate::follow_up::{FollowUpParams, ParamNames};
+use crate::idempotency::request_headers;
+use crate::input_submission::{self, InputDestination, StartedSegment, SubmissionTarget};
+use crate::response_segment::ResponseSegment;
+use crate::segment_answer::SegmentAnswer;
+use crate::segment_reader::{RecordedSegment, SegmentReader};
+use crate::stateless_chat::of_input;
+use crate::stream;
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response as Reply};
+use outlast_http::HttpState;
+use outlast_http::caller::{Caller, Reads, Runs};
+use outlast_http::extract::{JsonBody, PathParam, QueryParams};
+use outlast_http::request_headers::RequestHeaders;
+use outlast_ports::store::SessionTarget;
+use outlast_runtime::{Input, Runtime};
+use outlast_vocab::limits::ServerLimits;
+use outlast_vocab::message::shown;
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::{Error, Kind, SessionId};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::str::FromStr;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// How often to look for a place for an input if another request takes it.
+const PLACEMENT_TRIES: usize = 4;
+
+/// The cancellation reason of turns that are cancelled here.
+const CANCELLED: &str = "cancelled over the Responses API";
+
+/// Returns the routes of this module.
+pub(crate) fn routes() -> OpenApiRouter<HttpState> {
+    OpenApiRouter::new()
+        .routes(routes!(create))
+        .routes(routes!(show))
+        .routes(routes!(cancel))
+        .routes(routes!(items))
+}
+
+/// A request for a response. Parameters that are not listed here are rejected if they would change the
+/// answer.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct CreateResponse {
+    /// The name of the agent that answers. Defaults to the server's default agent.
+    model: Option<String>,
+    /// The input: a text, or a list of items. Results of function calls (`function_call_output`) at its end
+    /// continue the turn that requested them.
+    #[serde(default)]
+    input: Value,
+    /// Instructions for the model in addition to those of the agent, for this turn only.
+    instructions: Option<String>,
+    /// Functions that the client runs.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Map<String, Value>>>,
+    /// How the model chooses tools. Only `auto` is supported.
+    tool_choice: Option<Value>,
+    /// Whether the model may request several calls at once. `false` is not supported together with `tools`.
+    parallel_tool_calls: Option<bool>,
+    /// The format of the answer: a `format` of the type `text`, `json_object` or `json_schema`.
+    #[schema(value_type = Option<Object>)]
+    text: Option<Map<String, Value>>,
+    /// Whether to stream events. Defaults to `false`.
+    stream: Option<bool>,
+    /// Whether to respond immediately, before the turn has ended. Defaults to `false`.
+    background: Option<bool>,
+    /// The id of the response that this one follows. If other responses already follow it, the new one goes
+    /// to a fork of its session. Not allowed together with `conversation`.
+    previous_response_id: Option<String>,
+    /// The conversation: its id, or an object with an `id`. Not allowed together with `previous_response_id`.
+    conversation: Option<Value>,
+    /// Metadata that is returned with the response.
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Map<String, Value>>,
+    /// Other parameters. They are rejected unless they have no effect on the answer.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: Map<String, Value>,
+}
+
+/// The id of a response.
+pub(crate) struct ResponseId(ResponseSegment);
+
+impl FromStr for ResponseId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        ResponseSegment::from_id(text, RESPONSE).map(Self).ok_or_else(|| no_response(text))
+    }
+}
+
+fn no_response(id: &str) -> Error {
+    Error::new(Kind::TurnNotFound, format!("no response has the id `{}`", shown(id)))
+}
+
+/// Returns the session of a conversation id.
+pub(crate) fn session_of(id: &str) -> Option<SessionId> {
+    let hex = id.strip_prefix(CONVERSATION)?;
+    format!("{}_{hex}", SessionId::NOUN.prefix).parse().ok()
+}
+
+/// Create a response.
+///
+/// The input is durable before the response starts. Without `stream` and `background`, the response arrives
+/// when the turn has ended or needs the client to run a function. After `wire_wait`, it arrives with the
+/// status `in_progress`. You can read a stream again at `GET /openai/v1/responses/{response}?stream=true`,
+/// even after a crash of the server.
+#[utoipa::path(post, path = "/openai/v1/responses", tag = "openai", operation_id = "openai_create_response",
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same response.")),
+    request_body = CreateResponse,
+    responses((status = 200, description = "The response, or a stream of its events.",
+        content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
+    security(("key" = ["run"])))]
+async fn create(
+    caller: Caller<Runs>,
+    State(shared): State<HttpState>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<Value>,
+) -> CompatResult<Reply> {
+    let marks = request_headers(&headers, "openai/responses", &body)?;
+    let request: CreateResponse = read(body)?;
+    check_rest(&request.rest)?;
+    let (streams, background) = (request.stream == Some(true), request.background == Some(true));
+    let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
+    let StartedSegment { segment, mut reader } = request.send(&caller.runtime, &shared.limits, marks).await?;
+    let late = |error: Error| CompatError::from(error).after_acceptance();
+    let past = RecordedSegment::of(&caller.runtime, segment).await.map_err(late)?;
+    let past = past.ok_or_else(|| late(no_response(&segment.id(RESPONSE))))?;
+    let response = Response::of(segment, &past);
+    if let Some(open) = open {
+        return Ok(stream::response(&shared, open, reader, ResponseStream::new(response, None)));
+    }
+    let mut gathered = SegmentAnswer::default();
+    if background {
+        gathered = SegmentAnswer::of(&past.segment_events);
+    } else {
+        gathered.read_until_end(&mut reader, &shared).await.map_err(late)?;
+    }
+    Ok(Json(response.response(&gathered)).into_response())
+}
+
+impl CreateResponse {
+    async fn send(
+        self,
+        runtime: &Runtime,
+        limits: &ServerLimits,
+        marks: RequestHeaders,
+    ) -> CompatResult<StartedSegment> {
+        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
+        let note = self.note();
+        let (place, param) = self.place()?;
+        let output = self.output()?;
+        let client_tools = self.functions()?;
+        let mut conversed = ConversationItems::default();
+        input_parser::input(&self.input, &mut conversed)?;
+        let instructions: Vec<String> =
+            self.instructions.into_iter().chain(conversed.instructions.drain(..)).collect();
+        let (before, parts, files) = match conversed.into_content("input")? {
+            RequestContent::Results(results) => {
+                let beside = FollowUpParams {
+                    names: ParamNames { input: "input", instructions: "instructions", output: "text.format" },
+                    agent: self.model.as_deref(),
+                    instructions: &instructions,
+                    output: output.as_ref(),
+                    client_tools: &client_tools,
+                    metadata: self.metadata.as_ref(),
+                    previous: match place {
+                        InputDestination::After(leg) => Some(leg),
+                        InputDestination::New | InputDestination::Session(_) => None,
+                    },
+                    conversation: match place {
+                        InputDestination::Session(session) => Some(session),
+                        InputDestination::New | InputDestination::After(_) => None,
+                    },
+                };
+                return input_submission::resume_with_results(runtime, &results, &beside).await;
+            }
+            RequestContent::Input { before, parts, files } => (before, parts, files),
+        };
+        let RequestHeaders { key, request, traceparent } = marks;
+        let overlay = Overlay { system: instructions, ..Overlay::default() };
+        let overlays = if overlay == Overlay::default() { Vec::new() } else { vec![overlay] };
+        let input = Input {
+            parts,
+            key,
+            request,
+            output,
+            traceparent,
+            before,
+            note: Some(note),
+            client_tools,
+            agent: self.model,
+            overlays,
+            // Clients fetch background responses later, so those wait for the provider without this limit.
+            provider_wait_s: (self.background != Some(true)).then(|| limits.wire_provider_wait_s()),
+            files,
+            ..Input::text(SessionTarget::New(runtime.fresh_session()), "")
+        };
+        let mut tries = 0;
+        loop {
+            let placed = input_submission::resolve_destination(runtime, &place, input.key.as_deref()).await;
+            let SubmissionTarget { target, index } = placed.map_err(|error| about_param(error, param))?;
+            match input_submission::send(runtime, Input { target, index, ..input.clone() }).await {
+                // Another response was just added after the same one, so this one goes to a fork.
+                Err(error) if error.kind() == Kind::SessionMoved && tries < PLACEMENT_TRIES => tries += 1,
+                sent => return sent.map_err(of_input),
+            }
+        }
+    }
+
+    /// Returns the parameters that the response repeats.
+    fn note(&self) -> Value {
+        let mut note = Map::new();
+        let mut keep = |name: &str, value: Option<Value>| {
+            if let Some(value) = value.filter(|value| !value.is_null()) {
+                note.insert(name.to_owned(), value);
+            }
+        };
+        keep("model", self.model.clone().map(Value::String));
+        keep("instructions", self.instructions.clone().map(Value::String));
+        keep("tools", self.tools.as_ref().map(|tools| json!(tools)));
+        keep("text", self.text.as_ref().map(|text| json!(text)));
+        keep("background", self.background.map(Value::Bool));
+        keep("previous_response_id", self.previous_response_id.clone().map(Value::String));
+        keep("metadata", self.metadata.as_ref().map(|metadata| json!(metadata)));
+        Value::Object(note)
+    }
+
+    /// Returns where the input goes, and the name of the parameter that determines it.
+    fn place(&self) -> CompatResult<(InputDestination, &'static str)> {
+        let conversation = match self.conversation.as_ref() {
+            None | Some(Value::Null) => None,
+            Some(Value::String(id)) => Some(id.as_str()),
+            Some(object) => Some(object.get("id").and_then(Value::as_str).unwrap_or_default()),
+        };
+        match (conversation, self.previous_response_id.as_deref()) {
+            (Some(_), Some(_)) => {
+                let detail = "expected `conversation` or `previous_response_id`, got both";
+                Err(CompatError::invalid_param("previous_response_id", detail))
+            }
+            (Some(id), None) => {
+                let session =
+                    session_of(id).ok_or_else(|| about_param(no_conversation(id), "conversation"))?;
+                Ok((InputDestination::Session(session), "conversation"))
+            }
+            (None, Some(id)) => {
+                let ResponseId(leg) =
+                    id.parse().map_err(|error| about_param(error, "previous_response_id"))?;
+                Ok((InputDestination::After(leg), "previous_response_id"))
+            }
+            (None, None) => Ok((InputDestination::New, "input")),
+        }
+    }
+
+    fn output(&self) -> CompatResult<Option<Value>> {
+        let Some(text) = &self.text else { return Ok(None) };
+        for (name, value) in text.iter().filter(|(name, _)| *name != "format") {
+            if !value.is_null() && *value != json!("medium") {
+                return Err(CompatError::unsupported(format!("text.{name}"), "the agent decides it"));
+            }
+        }
+        match text.get("format") {
+            None | Some(Value::Null) => Ok(None),
+            Some(said) => format(said, |said| said["schema"].clone(), "text.format"),
+        }
+    }
+
+    fn functions(&self) -> CompatResult<Vec<outlast_vocab::tool::ClientTool>> {
+        let mut functions = Vec::new();
+        for (index, tool) in self.tools.iter().flatten().enumerate() {
+            let place = format!("tools[{index}]");
+            let kind = tool.get("type").and_then(Value::as_str).unwrap_or_default();
+            if kind != "function" {
+                let why = format!("only functions of the client are, and this is `{}`", shown(kind));
+                return Err(CompatError::unsupported(format!("{place}.type"), why));
+            }
+            functions.push(function(tool, &place)?);
+        }
+        Ok(functions)
+    }
+}
+
+/// Adds to an error the parameter that it is about.
+fn about_param(error: Error, param: &'static str) -> CompatError {
+    CompatError::from(error).about(param)
+}
+
+pub(crate) fn no_conversation(id: &str) -> Error {
+    Error::new(Kind::SessionNotFound, format!("no conversation has the id `{}`", shown(id)))
+}
+
+/// Parameters for reading a response.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ResponseParams {
+    /// Whether to stream the events of the response, from its beginning or after the event `starting_after`.
+    /// Defaults to `false`.
+    stream: Option<bool>,
+    /// The `sequence_number` of the last event that the client has received.
+    starting_after: Option<u64>,
+}
+
+async fn recorded_segment(runtime: &Runtime, leg: ResponseSegment) -> Result<RecordedSegment, Error> {
+    let missing = || no_response(&leg.id(RESPONSE));
+    match RecordedSegment::of(runtime, leg).await {
+        Err(error) if error.kind() == Kind::TurnNotFound => Err(missing()),
+        past => past?.ok_or_else(missing),
+    }
+}
+
+/// Returns a response, or a stream of its events.
+#[utoipa::path(get, path = "/openai/v1/responses/{response}", tag = "openai", operation_id = "openai_response",
+    params(("response" = String, Path), ResponseParams),
+    responses((status = 200, description = "The response, or a stream of its events.",
+        content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
+    security(("key" = ["read"])))]
+async fn show(
+    caller: Caller<Reads>,
+    State(shared): State<HttpState>,
+    PathParam(ResponseId(leg)): PathParam<ResponseId>,
+    QueryParams(look): QueryParams<ResponseParams>,
+) -> CompatResult<Reply> {
+    let past = recorded_segment(&caller.runtime, leg).await?;
+    let response = Response::of(leg, &past);
+    if look.stream == Some(true) {
+        let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
+        let hearing = SegmentReader::for_segment(&caller.runtime, leg).await?;
+        return Ok(stream::response(
+            &shared,
+            open,
+            hearing,
+            ResponseStream::new(response, look.starting_after),
+        ));
+    }
+    Ok(Json(response.response(&SegmentAnswer::of(&past.segment_events))).into_response())
+}
+
+/// Cancel a response that is in progress.
+#[utoipa::path(post, path = "/openai/v1/responses/{response}/cancel", tag = "openai",
+    operation_id = "openai_cancel_response", params(("response" = String, Path)),
+    responses((status = 200, description = "The response.", body = Object), OpenAiErrors),
+    security(("key" = ["run"])))]
+async fn cancel(
+    caller: Caller<Runs>,
+    State(shared): State<HttpState>,
+    PathParam(ResponseId(leg)): PathParam<ResponseId>,
+) -> CompatResult<Json<Value>> {
+    recorded_segment(&caller.runtime, leg).await?;
+    caller.runtime.cancel(leg.turn, CANCELLED).await?;
+    // The turn stops at its next step. After the timeout, the response is still in progress.
+    let _ = tokio::time::timeout(shared.limits.wait_most, caller.runtime.outcome(leg.turn)).await;
+    let past = recorded_segment(&caller.runtime, leg).await?;
+    Ok(Json(Response::of(leg, &past).response(&SegmentAnswer::of(&past.segment_events))))
+}
+
+/// Pagination parameters.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ItemListParams {
+    /// The maximum number of items to return. Defaults to 50.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// `desc` for newest first, or `asc`. Defaults to `desc`.
+    order: Option<String>,
+    /// Return items after the item with this id.
+    pub(crate) after: Option<String>,
+}
+
+impl ItemListParams {
+    /// Returns whether the newest item comes first.
+    pub(crate) fn newest_first(&self) -> CompatResult<bool> {
+        match self.order.as_deref() {
+            Some("asc") => Ok(false),
+            None | Some("desc") => Ok(true),
+            Some(other) => {
+                let detail = format!("expected `asc` or `desc`, got `{}`", shown(other));
+                Err(CompatError::invalid_param("order", detail))
+            }
+        }
+    }
+
+    /// Returns the maximum number of items.
+    pub(crate) fn limit(&self, shared: &HttpState) -> CompatResult<usize> {
+        Ok(outlast_http::list_page::page_limit(self.limit, &shared.limits)?)
+    }
+
+    /// Returns a page of these items, which are in order, as a list object.
+    fn page_of(self, mut items: Vec<Value>, shared: &HttpState) -> CompatResult<Value> {
+        if self.newest_first()? {
+            items.reverse();
+        }
+        let from = match &self.after {
+            None => 0,
+            Some(after) => match items.iter().position(|item| item["id"] == json!(after)) {
+                Some(index) => index + 1,
+                None => return Err(no_item(after)),
+            },
+        };
+        Ok(list(items.split_off(from), self.limit(shared)?))
+    }
+}
+
+/// Returns the error for an unknown item in `after`.
+pub(crate) fn no_item(id: &str) -> CompatError {
+    CompatError::invalid_param("after", format!("no item has the id `{}`", shown(id)))
+}
+
+/// Returns a list object with the first `limit` items.
+pub(crate) fn list(items: Vec<Value>, limit: usize) -> Value {
+    let (has_more, data): (bool, Vec<Value>) = (items.len() > limit, items.into_iter().take(limit).collect());
+    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+    json!({
+        "object": "list", "first_id": id(data.first()), "last_id": id(data.last()), "has_more": has_more,
+        "data": data,
+    })
+}
+
+/// Returns the input items of a response.
+#[utoipa::path(get, path = "/openai/v1/responses/{response}/input_items", tag = "openai",
+    operation_id = "openai_input_items", params(("response" = String, Path), ItemListParams),
+    responses((status = 200, description = "The items.", body = Object), OpenAiErrors),
+    security(("key" = ["read"])))]
+async fn items(
+    caller: Caller<Reads>,
+    State(shared): State<HttpState>,
+    PathParam(ResponseId(leg)): PathParam<ResponseId>,
+    QueryParams(page): QueryParams<ItemListParams>,
+) -> CompatResult<Json<Value>> {
+    let past = recorded_segment(&caller.runtime, leg).await?;
+    let items = input_items(&Response::of(leg, &past), &past);
+    Ok(Json(page.page_of(items, &shared)?))
+}
