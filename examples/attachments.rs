@@ -24,8 +24,11 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         .await?;
     let session = outlast.new_session();
     // A real model sees the note itself; the rehearsal model gets its id.
-    let note =
-        outlast::store::Upload::new("text/plain".to_owned().try_into()?, None, b"tea at five".as_slice())?;
+    let note = outlast::attachment_upload::Upload::new(
+        "text/plain".to_owned().try_into()?,
+        None,
+        b"tea at five".as_slice(),
+    )?;
     let turn = session.send(note.attachment.id.to_string()).attach("text/plain", None, note.bytes)?.await?;
     let loud: AttachmentId = turn.answer().await?.parse()?;
     let kept = outlast.store().attachment(turn.session(), loud).await?;

@@ -2,8 +2,7 @@
 use super::compat_error::{CompatError, CompatResult};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outlast_ports::attachment_upload::AttachmentUpload;
-use outlast_ports::store::Upload;
+use outlast_ports::attachment_upload::{AttachmentUpload, Upload};
 use outlast_vocab::Error;
 use outlast_vocab::message::{MediaType, shown};
 

@@ -8,7 +8,7 @@ use crate::response_segment::ResponseSegment;
 use crate::segment_answer::SegmentAnswer;
 use crate::segment_projector::{PendingClientCall, SegmentProjector};
 use crate::segment_reader::client_tools;
-use outlast_ports::store::MAIN_HEAD;
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_runtime::Runtime;
 use outlast_views::{SessionState, SessionView};
 use outlast_vocab::event::Event;

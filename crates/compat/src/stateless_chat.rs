@@ -7,7 +7,7 @@ use super::input_submission::{self, StartedSegment};
 use super::session_match::{self, SessionMatch};
 use outlast_http::request_headers::RequestHeaders;
 use outlast_ports::attachment_upload::AttachmentUpload;
-use outlast_ports::store::SessionTarget;
+use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::{Input, Runtime};
 use outlast_vocab::message::Part;
 use outlast_vocab::overlay::Overlay;

@@ -6,7 +6,8 @@
 use crate::rows::{ReadRows, Rows};
 use crate::{Backend, rules};
 use outlast_ports::BoxFuture;
-use outlast_ports::store::{FeedCursor, StoreStatus};
+use outlast_ports::journal::FeedCursor;
+use outlast_ports::store::StoreStatus;
 use outlast_vocab::access::Access;
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Kind};

@@ -16,8 +16,12 @@ pub mod prelude {
         ArchiveStore, ExportedRecords, ImportRequest, ImportResult, RecordPage, RerunAudit, SessionOutline,
     };
     pub use outlast_ports::attachment_upload::{DeletionRequest, ExternalContentStore, SweepCounter};
+    pub use outlast_ports::branches::{BranchStore, ForkRequest};
     pub use outlast_ports::budget::{AwaitedBudget, BudgetStore, OpenReservation};
     pub use outlast_ports::configs::ConfigStore;
+    pub use outlast_ports::content_queries::ContentQueries;
+    pub use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, Inbox, RetryRequest, SessionTarget};
+    pub use outlast_ports::journal::{FeedCursor, FeedRecord, Journal};
     pub use outlast_ports::orgs::{OrgStore, SealedApiKey};
     pub use outlast_ports::outbox::{
         CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DueDelivery, SinkOutbox,
@@ -25,12 +29,12 @@ pub mod prelude {
     };
     pub use outlast_ports::page::Page;
     pub use outlast_ports::payment_outbox::{PaymentBackoff, PaymentOutbox};
+    pub use outlast_ports::queries::{Queries, StoreLoad, WorkerAgenda};
     pub use outlast_ports::rate::RateStore;
     pub use outlast_ports::search::{MessageMatch, MessageSearch, SearchQuery};
-    pub use outlast_ports::store::{
-        AcceptReceipt, AcceptRequest, BranchStore, ClaimedTurn, Commit, CommitReceipt, ContentQueries,
-        FeedCursor, FeedRecord, Fence, ForkRequest, Inbox, Journal, Lease, LeaseRequest, PartialReplyText,
-        Queries, RetryRequest, SessionTarget, Store, StoreLoad, StoreStatus, Turns, WorkerAgenda,
+    pub use outlast_ports::store::{Store, StoreStatus};
+    pub use outlast_ports::turns::{
+        ClaimedTurn, Commit, CommitReceipt, Fence, Lease, LeaseRequest, PartialReplyText, Turns,
     };
     pub use outlast_ports::votes::{SentNotice, VoteRequest, VoteStore};
     pub use outlast_views::{

@@ -10,9 +10,10 @@ use crate::rows::{
 use outlast_ports::BoxFuture;
 use outlast_ports::attachment_upload::SweepCounter;
 use outlast_ports::contents::byte_range;
-use outlast_ports::outbox::{DeliveryPosition, TurnNo};
+use outlast_ports::outbox::DeliveryPosition;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{Durability, Fence, StoreStatus, TrialState};
+use outlast_ports::store::{Durability, StoreStatus};
+use outlast_ports::turns::{Fence, TrialState, TurnNo};
 use outlast_views::{AuditRange, AuditRow, BlobLocation, ConfigKind, Org, RateView, SessionState, TurnState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};

@@ -7,9 +7,9 @@
 //! Rows are addressed by small numbers that the engine assigns, because an index over random ids halves the write
 //! rate of a journal.
 use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::outbox::{DeliveryPosition, TurnNo};
+use outlast_ports::outbox::DeliveryPosition;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{CrashGuard, Fence};
+use outlast_ports::turns::{CrashGuard, Fence, TurnNo};
 use outlast_views::{
     AuditRange, AuditRow, BlobLocation, ConfigKind, KeyView, Org, RateView, SessionState, TurnState, Vote,
     WriteCount,

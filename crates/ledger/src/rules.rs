@@ -51,7 +51,7 @@ pub use turn::{
 pub use votes::{approval_progress, grants, revoke_grant, session_grants, vote};
 
 use crate::rows::{LastEnded, ReadRows, RecordBody, RecordRow, Rows, SessionRow, TurnRow};
-use outlast_ports::outbox::TurnNo;
+use outlast_ports::turns::TurnNo;
 use outlast_views::SessionState;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::JournalPosition;
@@ -128,7 +128,7 @@ fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) ->
         created: now,
         updated: now,
         state: SessionState::Idle,
-        fence: outlast_ports::store::Fence(0),
+        fence: outlast_ports::turns::Fence(0),
         worker: None,
         lease_until: Millis(0),
         wake_at: None,
@@ -137,7 +137,7 @@ fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) ->
         turns: 0,
         active: None,
         queued: 0,
-        guard: outlast_ports::store::CrashGuard::default(),
+        guard: outlast_ports::turns::CrashGuard::default(),
         forked_from: None,
         imported: Seq(0),
         foreign: Seq(0),

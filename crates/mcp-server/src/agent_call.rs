@@ -6,7 +6,7 @@ use crate::agent_tools::AgentCallArguments;
 use crate::approval_prompt::{self, ApprovalPrompt};
 use crate::server::{McpServer, cancel_turn, public_detail};
 use http::request::Parts;
-use outlast_ports::store::SessionTarget;
+use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::delivery::events::SessionEventStream;
 use outlast_runtime::{Input, Runtime};
 use outlast_views::{ApprovalQuestion, SessionState, TurnView, VoteOutcome};

@@ -1,5 +1,5 @@
 //! Sessions as resources: a paginated list, and each transcript as JSON or Markdown.
-use outlast_ports::store::MAIN_HEAD;
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_runtime::Runtime;
 use outlast_runtime::views::messages::{self, MessagePageEnd, SessionMessage};
 use outlast_runtime::views::session_list;

@@ -2,8 +2,8 @@
 //! the session.
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use outlast_ports::attachment_upload::Upload;
 use outlast_ports::service::CallScope;
-use outlast_ports::store::Upload;
 use outlast_ports::tool::failed;
 use outlast_vocab::Error;
 use outlast_vocab::message::{MediaType, shown};

@@ -1,9 +1,8 @@
 //! An input that is being prepared: text, attachments, overlays and options.
 use crate::{Session, Turn};
 use outlast_ports::BoxFuture;
-use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::attachment_upload::{AttachmentUpload, Upload};
 use outlast_ports::plugin::Plugin;
-use outlast_ports::store::Upload;
 use outlast_runtime::Input;
 use outlast_runtime::attachments::read_from;
 use outlast_runtime::delivery::events::SessionEventStream;

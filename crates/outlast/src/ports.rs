@@ -51,7 +51,9 @@ pub mod sink {
 /// The store interface: the traits that the runtime uses to read and write a database.
 pub mod store {
     pub use outlast_ledger::Backend;
-    pub use outlast_ports::store::*;
+    pub use outlast_ports::{
+        branches::*, content_queries::*, inbox::*, journal::*, queries::*, store::*, turns::*,
+    };
     pub use outlast_views::{
         AttachmentView, CancelOutcome, ForkTo, HistoryTurn, LastEnd, LastTurn, ResolveResult, SessionState,
         SessionView, TurnState, TurnView, UnknownCall, WaitingTurn, WriteCount,

@@ -1,6 +1,7 @@
 //! Handles for sessions and turns.
 use crate::InputBuilder;
-use outlast_ports::store::{AcceptReceipt, MAIN_HEAD, SessionTarget};
+use outlast_ports::branches::MAIN_HEAD;
+use outlast_ports::inbox::{AcceptReceipt, SessionTarget};
 use outlast_ports::tool::schema_of;
 use outlast_runtime::Runtime;
 use outlast_runtime::delivery::events::SessionEventStream;

@@ -24,15 +24,44 @@
 //! The transactions are in `outlast-ledger`, and the storage of external content in [`crate::contents`].
 use crate::ResultFuture;
 use crate::contents::StoredContent;
-use crate::store::Upload;
 use outlast_vocab::id::{AttachmentId, WorkerId};
 use outlast_vocab::message::{Attachment, MediaType};
 use outlast_vocab::{Error, Hash, Kind, Millis};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The sweep counter: how often content was marked for deletion or unmarked in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SweepCounter(pub u64);
+
+/// An attachment with its bytes, before it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// The attachment's metadata.
+    pub attachment: Attachment,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Upload {
+    /// Creates an upload from bytes of this media type. The name does not affect its identity: equal bytes of one
+    /// type are the same attachment.
+    pub fn new(
+        media_type: MediaType,
+        name: Option<String>,
+        bytes: impl Into<Arc<[u8]>>,
+    ) -> Result<Self, Error> {
+        let bytes = bytes.into();
+        let put = StoredContent { content: Hash::of(&bytes), bytes: bytes.len() as u64 };
+        Ok(Self { attachment: attachment_of(put, media_type, name)?, bytes })
+    }
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes of {:?}", self.bytes.len(), self.attachment)
+    }
+}
 
 /// An attachment before it enters a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

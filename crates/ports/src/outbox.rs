@@ -13,6 +13,7 @@
 use crate::ResultFuture;
 use crate::page::Page;
 use crate::sink::{OutputPosition, SinkOutput};
+use crate::turns::TurnNo;
 use outlast_views::{DeliveryView, SinkTopic, SinkView};
 use outlast_vocab::id::{DeliveryId, TurnId, WorkerId};
 use outlast_vocab::{Failure, Millis};
@@ -88,10 +89,6 @@ pub struct DeliverySchedule {
     /// When the next delivery is due.
     pub next: Option<Millis>,
 }
-
-/// A turn's number in this database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TurnNo(pub i64);
 
 /// The position of a delivery among those of its sink. Turns are numbered in the order they are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //!
 //! The index is written in the same transaction as the message, so results are always up to date.
 use crate::ResultFuture;
-use crate::store::FeedCursor;
+use crate::journal::FeedCursor;
 use outlast_vocab::Millis;
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::Seq;

@@ -3,7 +3,7 @@
 //! A tool names the services that it needs in [`crate::tool::Tool::Needs`], and gets no others. Some services live as
 //! long as the program ([`Service`]). Others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`],
 //! [`Progress`], [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]).
-use crate::store::Upload;
+use crate::attachment_upload::Upload;
 use crate::tool::schema_of;
 use crate::{BoxFuture, ResultFuture};
 use outlast_views::AttachmentView;

@@ -3,9 +3,8 @@
 //! Implement [`TriggerSource`]. It repeats an occurrence until it is settled. However often it repeats, an occurrence starts
 //! only one turn, because the idempotency key of the input is derived from the trigger's name and the occurrence's id.
 use crate::ResultFuture;
-use crate::attachment_upload::AttachmentUpload;
+use crate::attachment_upload::{AttachmentUpload, Upload};
 use crate::plugin::Plugin;
-use crate::store::Upload;
 use outlast_vocab::id::TurnId;
 use outlast_vocab::message::{MediaType, PluginName, TriggerName};
 use outlast_vocab::{Error, Kind};

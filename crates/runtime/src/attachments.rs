@@ -7,11 +7,11 @@ pub(crate) mod attachment_references;
 
 use bytes::BytesMut;
 use futures_util::{TryStreamExt, stream};
-use outlast_ports::attachment_upload::{AttachmentUpload, DeletionRequest, ExternalUpload};
+use outlast_ports::attachment_upload::{AttachmentUpload, DeletionRequest, ExternalUpload, Upload};
 use outlast_ports::contents::{
     ByteStream, ContentStorage, StoredContent, collect_bytes, single_chunk, verify_content,
 };
-use outlast_ports::store::{Store, Upload};
+use outlast_ports::store::Store;
 use outlast_views::{AttachmentView, BlobLocation};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::MediaType;

@@ -25,9 +25,11 @@ use crate::turn::output_schema::check_schema;
 use crate::worker::keys::{ApiKeyGrant, issue};
 use crate::worker::tasks::Tasks;
 use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::contents::ContentStorage;
 use outlast_ports::hook::HookAt;
+use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, RetryRequest, SessionTarget};
 use outlast_ports::metrics::{MetricSink, MetricsSnapshot};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;
@@ -36,11 +38,9 @@ use outlast_ports::policy::PolicyEngine;
 use outlast_ports::rate::RateLimiter;
 use outlast_ports::sink::SubscribedSink;
 use outlast_ports::spawner::Spawner;
-use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, ClaimedTurn, Fence, Lease, LeaseRequest, MAIN_HEAD, RetryRequest,
-    SessionTarget, Store,
-};
+use outlast_ports::store::Store;
 use outlast_ports::tool::ToolProvider;
+use outlast_ports::turns::{ClaimedTurn, Fence, Lease, LeaseRequest};
 use outlast_views::{
     CancelOutcome, ConfigKind, Org, ResolveResult, RetryOutcome, RetryPlace, StoredConfig, TurnState,
     VoteOutcome,

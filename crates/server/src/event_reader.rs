@@ -1,7 +1,8 @@
 //! Reads the events of one session or of all sessions, and filters them for a reader.
 use crate::session_broadcast::{BroadcastEvent, Subscription};
 use bytes::Bytes;
-use outlast_ports::store::{FeedRecord, Store};
+use outlast_ports::journal::FeedRecord;
+use outlast_ports::store::Store;
 use outlast_runtime::Runtime;
 use outlast_runtime::agents::agent_registry;
 use outlast_runtime::delivery::events::SessionEventStream;

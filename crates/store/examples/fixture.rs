@@ -5,13 +5,14 @@
 //! which. The output of the ended turn waits for delivery. A second organisation has an API key and a session
 //! with one of these keys.
 use outlast_ledger::Backend;
+use outlast_ports::branches::MAIN_HEAD;
+use outlast_ports::content_queries::ContentQueries;
+use outlast_ports::inbox::{AcceptRequest, Inbox, SessionTarget};
 use outlast_ports::orgs::{OrgStore, SealedApiKey};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
 use outlast_ports::sink::SinkOutput;
-use outlast_ports::store::{
-    AcceptRequest, Commit, ContentQueries, Inbox, Lease, LeaseRequest, MAIN_HEAD, SessionTarget, Store,
-    TurnTransition, Turns, ValueWrite,
-};
+use outlast_ports::store::Store;
+use outlast_ports::turns::{Commit, Lease, LeaseRequest, TurnTransition, Turns, ValueWrite};
 use outlast_store::SqliteStore;
 use outlast_views::Org;
 use outlast_vocab::access::{Access, ApiKey, Scope};

@@ -604,7 +604,8 @@ pub(crate) fn secret(conn: &Connection) -> Result<[u8; 32], Error> {
 mod tests {
     use super::*;
     use crate::SqliteStore;
-    use outlast_ports::store::{ContentQueries, Queries};
+    use outlast_ports::content_queries::ContentQueries;
+    use outlast_ports::queries::Queries;
     use std::fs;
 
     /// Copies the files of a database as they are on disk right now, which is what a kill leaves.

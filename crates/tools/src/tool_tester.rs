@@ -1,9 +1,9 @@
 //! Calls tools in tests as the runtime does, with values and steps in memory.
 use crate::{FileRoot, WallClock};
+use outlast_ports::attachment_upload::Upload;
 use outlast_ports::clock::VirtualClock;
 use outlast_ports::contents::byte_range;
 use outlast_ports::service::{CallScope, Services};
-use outlast_ports::store::Upload;
 use outlast_ports::tool::{Call, ToolProvider, ToolRunOutcome, Toolbox};
 use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_views::{AttachmentView, BlobLocation};

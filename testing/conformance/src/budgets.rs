@@ -5,7 +5,7 @@ use outlast_ports::budget::{
     AwaitedBudget, BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait,
     OpenReservation, PriceKnowledge, ReservationResult,
 };
-use outlast_ports::store::{Commit, Lease, TurnAfterCommit, TurnTransition};
+use outlast_ports::turns::{Commit, Lease, TurnAfterCommit, TurnTransition};
 use outlast_views::{BudgetSetBy, EffectiveBudget, SessionState};
 use outlast_vocab::budget::{
     Budget, BudgetAccount, BudgetDeficit, Budgets, Measure, Percent, Period, UsageAmount,

@@ -4,7 +4,7 @@ use super::store_under_test::{
     ALL, LATER, NOW, StoreUnderTest, UNTIL, answer, answered, asked, call, expect_gapless, reclaimed,
     refused, reply, settled, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{TurnAfterCommit, TurnTransition};
+use outlast_ports::turns::{TurnAfterCommit, TurnTransition};
 use outlast_views::TurnState;
 use outlast_vocab::effect::{BatchCall, RefusedCall, Sleep, ToolBatch, ToolOutcome};
 use outlast_vocab::id::CallId;

@@ -3,7 +3,7 @@ use super::RuleResult;
 use super::store_under_test::{
     NOW, StoreUnderTest, UNTIL, answer, next_turn, refused, reply, wait, wait_until,
 };
-use outlast_ports::store::TurnAfterCommit;
+use outlast_ports::turns::TurnAfterCommit;
 use outlast_views::{CancelOutcome, SessionState, TurnState};
 use outlast_vocab::Kind;
 use outlast_vocab::id::TurnId;

@@ -1,11 +1,10 @@
 //! Content by hash, large bodies, attachments, and the values of a session.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, commit, refused, reply, session_id, settled};
-use outlast_ports::attachment_upload::AttachmentUpload;
-use outlast_ports::store::{
-    AcceptRequest, Commit, ForkRequest, Lease, PartialReplyChange, PartialReplyText, TurnTransition, Upload,
-    ValueWrite,
-};
+use outlast_ports::attachment_upload::{AttachmentUpload, Upload};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::AcceptRequest;
+use outlast_ports::turns::{Commit, Lease, PartialReplyChange, PartialReplyText, TurnTransition, ValueWrite};
 use outlast_views::{AttachmentView, BlobLocation, ForkTo};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::limits::INLINE_BYTES;

@@ -2,9 +2,8 @@
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, next_turn, reply, started};
 use outlast_ledger::rules::{trial_pause, trial_window};
-use outlast_ports::store::{
-    AcceptRequest, ClaimedTurn, CrashGuard, LeaseRequest, TrialState, TurnAfterCommit,
-};
+use outlast_ports::inbox::AcceptRequest;
+use outlast_ports::turns::{ClaimedTurn, CrashGuard, LeaseRequest, TrialState, TurnAfterCommit};
 use outlast_views::SessionState;
 use outlast_vocab::Millis;
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};

@@ -3,7 +3,8 @@ use super::RuleResult;
 use super::store_under_test::{
     ALL, NOW, StoreUnderTest, answer, answered, call, joined, performed, refused, reply, session_id, settled,
 };
-use outlast_ports::store::{ForkRequest, TurnTransition};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::turns::TurnTransition;
 use outlast_views::{ForkTo, HistoryTurn};
 use outlast_vocab::effect::{Sleep, SleepOutcome, ToolOutcome};
 use outlast_vocab::message::ToolResult;

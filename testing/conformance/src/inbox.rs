@@ -4,7 +4,8 @@ use super::store_under_test::{
     NOW, StoreUnderTest, by_key, expect_gapless, input, keyed, next_turn, refused, session_id,
 };
 use futures_util::future::join_all;
-use outlast_ports::store::{AcceptRequest, Fence, SessionTarget};
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
+use outlast_ports::turns::Fence;
 use outlast_views::{SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, TurnId};
 use outlast_vocab::message::{Attachment, MediaType, Part};

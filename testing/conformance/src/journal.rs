@@ -4,7 +4,9 @@ use super::store_under_test::{
     ALL, NOW, StoreUnderTest, asked, call, commit, expect_gapless, input, model_call, performed, read, reply,
     session_id, settled, started, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{Commit, FeedCursor, FeedRecord, Fence, ForkRequest, Lease, TurnTransition};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::journal::{FeedCursor, FeedRecord};
+use outlast_ports::turns::{Commit, Fence, Lease, TurnTransition};
 use outlast_views::{ForkTo, WriteCount};
 use outlast_vocab::effect::{DurableStep, ModelFailure, ModelOutcome, Sleep, SleepOutcome, StepOutcome};
 use outlast_vocab::id::SessionId;

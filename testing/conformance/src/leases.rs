@@ -5,7 +5,7 @@ use super::store_under_test::{
     refused, reply, settled, started, value_resolution, wait, wait_key, wait_until,
 };
 use futures_util::future::join;
-use outlast_ports::store::{Commit, Fence, Lease, LeaseRequest, TurnTransition, ValueWrite};
+use outlast_ports::turns::{Commit, Fence, Lease, LeaseRequest, TurnTransition, ValueWrite};
 use outlast_views::SessionState;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::TurnId;

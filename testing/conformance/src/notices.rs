@@ -2,9 +2,10 @@
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, answer, reclaimed, refused, session_id, settled};
 use super::votes::{approval_key, call_needing_approval, input_of_clerk};
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkSubscription};
 use outlast_ports::sink::{ApprovalNotice, OutputEvent, SinkOutput};
-use outlast_ports::store::{AcceptRequest, Lease, LeaseRequest, SessionTarget, TurnTransition};
+use outlast_ports::turns::{Lease, LeaseRequest, TurnTransition};
 use outlast_ports::votes::{SentNotice, VoteRequest};
 use outlast_views::{ApprovalProgress, SinkTopic, VoteOutcome};
 use outlast_vocab::approval::{Escalation, SentNotices, approval_id};

@@ -11,13 +11,14 @@ use super::votes::{approval_key, call_needing_approval, input_of_clerk};
 use super::{Fixture, RuleResult, SharedFixture, fresh};
 use access_matrix::SampleIds;
 use outlast_ports::ResultFuture;
+use outlast_ports::attachment_upload::Upload;
+use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::orgs::SealedApiKey;
 use outlast_ports::outbox::{CollectRequest, FeedStart, SinkSubscription};
 use outlast_ports::page::Page;
-use outlast_ports::store::{
-    AcceptRequest, Commit, ForkRequest, Lease, MAIN_HEAD, SessionTarget, Store, TurnTransition, Upload,
-    ValueWrite,
-};
+use outlast_ports::store::Store;
+use outlast_ports::turns::{Commit, Lease, TurnTransition, ValueWrite};
 use outlast_ports::votes::VoteRequest;
 use outlast_views::{
     AuditRange, ConfigKind, DeliveryView, ForkTo, KeyView, Org, SessionGrant, StoredConfig, UnknownCall,
@@ -299,7 +300,7 @@ pub(super) async fn lists_and_the_feed_show_one_organisation(s: &OrgsUnderTest<'
     let listed: Vec<SessionId> =
         handle.sessions(None, ALL).await?.into_iter().map(|session| session.id).collect();
     assert_eq!(listed, ours);
-    for record in handle.feed(outlast_ports::store::FeedCursor(0), ALL).await? {
+    for record in handle.feed(outlast_ports::journal::FeedCursor(0), ALL).await? {
         assert!(ours.contains(&record.session));
     }
     let theirs_shown = s.within(acme).unknown(ALL).await?;
@@ -725,7 +726,7 @@ impl SampleIds {
             attachment: outlast_vocab::id::AttachmentId::from_u128(fresh()),
             content: hash,
             message: NodeRef { session, seq: Seq(2) },
-            lease: Lease { session, turn, worker, fence: outlast_ports::store::Fence(1) },
+            lease: Lease { session, turn, worker, fence: outlast_ports::turns::Fence(1) },
             delivery: outlast_vocab::id::DeliveryId::from_u128(fresh()),
             moment: outlast_ports::sink::OutputPosition { seq: Seq(2), nth: 0 },
             org: OrgId::from_u128(fresh()),

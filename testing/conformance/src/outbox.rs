@@ -3,7 +3,7 @@ use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, answer, joined, refused};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, DueDelivery, FeedStart, SinkSubscription};
 use outlast_ports::sink::{OutputEvent, OutputPosition, SinkOutput};
-use outlast_ports::store::{LeaseRequest, TurnTransition};
+use outlast_ports::turns::{LeaseRequest, TurnTransition};
 use outlast_views::CancelOutcome;
 use outlast_vocab::id::{DeliveryId, OrgId, TurnId};
 use outlast_vocab::record::TurnEnd;

@@ -2,7 +2,7 @@
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, answer, answered, asked, call, refused};
 use outlast_ports::payment_outbox::PaymentBackoff;
-use outlast_ports::store::{Lease, TurnTransition};
+use outlast_ports::turns::{Lease, TurnTransition};
 use outlast_views::PendingPayment;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::PaymentId;

@@ -4,7 +4,9 @@ use super::store_under_test::{
     ALL, NOW, StoreUnderTest, UNTIL, answer, call, expect_gapless, input, joined, next_turn, performed,
     refused, reply, settled, started, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{AcceptRequest, ForkRequest, TurnAfterCommit, TurnTransition};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::AcceptRequest;
+use outlast_ports::turns::{TurnAfterCommit, TurnTransition};
 use outlast_views::{CancelOutcome, ForkTo, SessionState, TurnState};
 use outlast_vocab::effect::{Sleep, SleepOutcome};
 use outlast_vocab::message::Part;

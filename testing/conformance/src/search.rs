@@ -1,8 +1,8 @@
 //! Full-text search: messages are found by their words, only by callers that may see them, and until they are deleted.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, reply};
+use outlast_ports::journal::FeedCursor;
 use outlast_ports::search::{MessageMatch, SearchQuery};
-use outlast_ports::store::FeedCursor;
 use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::{Error, SessionId};
 

@@ -5,7 +5,9 @@ use super::store_under_test::{
 };
 use super::{Fixture, RuleResult, SharedFixture};
 use futures_util::future::{join, join_all};
-use outlast_ports::store::{FeedCursor, Store, TurnAfterCommit};
+use outlast_ports::journal::FeedCursor;
+use outlast_ports::store::Store;
+use outlast_ports::turns::TurnAfterCommit;
 use outlast_vocab::Kind;
 use outlast_vocab::record::Seq;
 use std::ops::Deref;

@@ -1,8 +1,10 @@
 //! Helpers for the rules of a store: inputs, replies, calls and waits, each in one short line.
 use super::{Fixture, fresh};
-use outlast_ports::store::{
-    AcceptRequest, ClaimedTurn, Commit, CommitReceipt, Lease, LeaseRequest, MAIN_HEAD, SessionTarget, Store,
-    TurnAfterCommit, TurnTransition,
+use outlast_ports::branches::MAIN_HEAD;
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
+use outlast_ports::store::Store;
+use outlast_ports::turns::{
+    ClaimedTurn, Commit, CommitReceipt, Lease, LeaseRequest, TurnAfterCommit, TurnTransition,
 };
 use outlast_vocab::effect::{
     AwaitEvent, BatchCall, Boundary, Checkpoint, CheckpointOutcome, Generation, JoinedInput, ModelCall,

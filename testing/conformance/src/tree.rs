@@ -4,7 +4,9 @@ use super::store_under_test::{
     ALL, LATER, NOW, StoreUnderTest, answer, by_key, call, joined, next_turn, reclaimed, refused, reply,
     session_id, settled, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{AcceptRequest, ForkRequest, RetryRequest, TurnTransition};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::{AcceptRequest, RetryRequest};
+use outlast_ports::turns::TurnTransition;
 use outlast_views::{ForkTo, LastEnd, SessionState};
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::{Fact, NodeRef, OutcomeVerdict, Seq, TurnEnd, TurnEndKind};

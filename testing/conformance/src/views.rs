@@ -3,7 +3,9 @@ use super::RuleResult;
 use super::store_under_test::{
     ALL, LATER, NOW, StoreUnderTest, call, next_turn, refused, session_id, wait_until,
 };
-use outlast_ports::store::{FeedCursor, ForkRequest, SessionTarget};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::SessionTarget;
+use outlast_ports::journal::FeedCursor;
 use outlast_views::{ForkTo, SessionState, TurnState};
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::{OutcomeVerdict, Seq};

@@ -1,7 +1,8 @@
 //! Approval requests: who decides them, and what is approved for the rest of a session.
 use super::RuleResult;
 use super::store_under_test::{ALL, NOW, StoreUnderTest, asked, call, input, performed, refused, session_id};
-use outlast_ports::store::{AcceptRequest, Lease, SessionTarget, TurnTransition};
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
+use outlast_ports::turns::{Lease, TurnTransition};
 use outlast_ports::votes::VoteRequest;
 use outlast_views::{ResolveResult, SessionGrant, VoteOutcome};
 use outlast_vocab::approval::{AppliedGrant, GrantScope};

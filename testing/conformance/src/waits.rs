@@ -5,7 +5,7 @@ use super::store_under_test::{
     wait_key, wait_until,
 };
 use futures_util::future::join_all;
-use outlast_ports::store::TurnAfterCommit;
+use outlast_ports::turns::TurnAfterCommit;
 use outlast_views::{ResolveResult, SessionState};
 use outlast_vocab::id::TurnId;
 use outlast_vocab::record::Fact;

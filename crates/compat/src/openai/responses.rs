@@ -23,7 +23,7 @@ use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Reads, Runs};
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
 use outlast_http::request_headers::RequestHeaders;
-use outlast_ports::store::SessionTarget;
+use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::{Input, Runtime};
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::shown;

@@ -12,8 +12,7 @@ use outlast_ports::archive::{
     decode_content,
 };
 use outlast_ports::attachment_upload::ExternalUpload;
-use outlast_ports::outbox::TurnNo;
-use outlast_ports::store::Fence;
+use outlast_ports::turns::{Fence, TurnNo};
 use outlast_views::{BlobLocation, TurnState};
 use outlast_vocab::access::AuditAction;
 use outlast_vocab::archive::{

@@ -7,8 +7,8 @@ use outlast_ports::budget::{
     AwaitedBudget, BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait,
     ExistingReservation, FirstCallReservation, OpenReservation, PriceKnowledge, ReservationResult,
 };
-use outlast_ports::outbox::TurnNo;
 use outlast_ports::page::Page;
+use outlast_ports::turns::TurnNo;
 use outlast_views::{BudgetAccountView, BudgetSetBy, EffectiveBudget};
 use outlast_vocab::access::{AuditAction, OrgVisibility, Scope};
 use outlast_vocab::budget::{Budget, BudgetAccount, BudgetDeficit, BudgetFit, Measure, Period, UsageAmount};

@@ -5,7 +5,7 @@
 //! count toward sealing. [`SEALED_DEATHS`](outlast_vocab::limits::SEALED_DEATHS) of them seal the turn. Progress resets all counters.
 use super::turn::{check_fence, take};
 use crate::rows::{ReadRows, Rows, SessionNo, SessionRow};
-use outlast_ports::store::{ClaimedTurn, Lease, LeaseRequest, TrialState};
+use outlast_ports::turns::{ClaimedTurn, Lease, LeaseRequest, TrialState};
 use outlast_views::SessionState;
 use outlast_vocab::limits::{SUSPECT_DEATHS, TRIAL_FIRST, TRIAL_MOST};
 use outlast_vocab::{Error, Millis, WorkerId};

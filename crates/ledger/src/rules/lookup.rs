@@ -5,9 +5,10 @@ use crate::rows::{
     AttachmentRow, ClaimRow, LastEnded, PartialRow, ReadRows, RecordAddress, RecordBody, RecordRange,
     RecordRow, SessionNo, SessionRow, TurnRow,
 };
-use outlast_ports::outbox::TurnNo;
+use outlast_ports::journal::{FeedCursor, FeedRecord};
 use outlast_ports::page::Page;
-use outlast_ports::store::{FeedCursor, FeedRecord, PartialReplyText, StoreLoad};
+use outlast_ports::queries::StoreLoad;
+use outlast_ports::turns::{PartialReplyText, TurnNo};
 use outlast_views::{
     AttachmentView, HistoryTurn, LastEnd, LastTurn, SessionState, SessionView, TurnState, TurnView,
     UnknownCall, WaitingTurn,

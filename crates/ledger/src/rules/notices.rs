@@ -4,7 +4,7 @@
 //! its turn waits for the decision.
 use super::{append, lookup, required_row, turn_by_no};
 use crate::rows::{NoticeRow, ReadRows, Rows, SessionRow, TurnRow};
-use outlast_ports::outbox::TurnNo;
+use outlast_ports::turns::TurnNo;
 use outlast_ports::votes::{SentNotice, call_awaiting_approval};
 use outlast_views::SessionState;
 use outlast_vocab::approval::SentNotices;

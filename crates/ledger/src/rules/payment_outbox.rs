@@ -1,8 +1,8 @@
 //! The payment outbox: decisions that the authority has not yet accepted. [`outlast_ports::payment_outbox`] explains why none is lost.
 use super::{append, lookup, required_row, turn_by_no, turn_row};
 use crate::rows::{ClaimRow, LATEST, PendingPaymentRow, ReadRows, Rows, SessionRow, TurnRow};
-use outlast_ports::outbox::TurnNo;
 use outlast_ports::payment_outbox::PaymentBackoff;
+use outlast_ports::turns::TurnNo;
 use outlast_views::PendingPayment;
 use outlast_vocab::effect::Command;
 use outlast_vocab::id::TurnId;

@@ -1,8 +1,8 @@
 //! The search index: words are stored and deleted with their messages, and found by callers who may read them.
 use super::{lookup, required_row, session_row, turn_by_no};
 use crate::rows::{ReadRows, Rows, SessionRow};
+use outlast_ports::journal::FeedCursor;
 use outlast_ports::search::{MessageMatch, SearchQuery};
-use outlast_ports::store::FeedCursor;
 use outlast_vocab::access::Scope;
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::search_terms;

@@ -4,7 +4,7 @@ use super::orgs::{AuditedAction, audit_action};
 use super::payment_outbox::{check_no_pending_payments, decide_payments};
 use super::{append, empty_session, lookup, required_row, session_row, turn_by_no};
 use crate::rows::{AttachmentRow, ClaimRow, RecordAddress, Rows, SessionNo, SessionRow};
-use outlast_ports::store::{ForkRequest, MAIN_HEAD};
+use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
 use outlast_views::{BlobLocation, ForkTo, SessionState};
 use outlast_vocab::access::AuditAction;
 use outlast_vocab::budget::BudgetAccount;

@@ -13,12 +13,12 @@ use crate::rows::{
     SessionRow, TurnRow,
 };
 use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::budget::{FirstCallReservation, ReservationResult};
-use outlast_ports::outbox::TurnNo;
-use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, ClaimedTurn, Commit, CommitReceipt, CrashGuard, Fence, Lease, LeaseRequest,
-    MAIN_HEAD, PartialReplyChange, PartialReplyText, SessionTarget, TrialState, TurnAfterCommit,
-    TurnTransition,
+use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, SessionTarget};
+use outlast_ports::turns::{
+    ClaimedTurn, Commit, CommitReceipt, CrashGuard, Fence, Lease, LeaseRequest, PartialReplyChange,
+    PartialReplyText, TrialState, TurnAfterCommit, TurnNo, TurnTransition,
 };
 use outlast_views::{BlobLocation, CancelOutcome, ResolveResult, SessionState, TurnState, WriteCount};
 use outlast_vocab::access::{AuditAction, Scope};

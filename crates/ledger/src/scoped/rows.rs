@@ -11,9 +11,9 @@ use crate::rows::{
     ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
 use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::outbox::{DeliveryPosition, TurnNo};
+use outlast_ports::outbox::DeliveryPosition;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::Fence;
+use outlast_ports::turns::{Fence, TurnNo};
 use outlast_views::{AuditRange, AuditRow, ConfigKind, Org, RateView, SessionState};
 use outlast_vocab::access::{Access, OrgVisibility};
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};

@@ -3,7 +3,7 @@
 use super::clock::OffsetClock;
 use super::guarantee::{Guarantee, GuaranteeFailure};
 use outlast_ports::clock::Clock;
-use outlast_ports::store::SessionTarget;
+use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::{Input, Runtime};
 use outlast_views::{SessionState, SessionView};
 use outlast_vocab::record::{Fact, InputDelivery};

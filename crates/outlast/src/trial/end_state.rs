@@ -1,7 +1,8 @@
 //! The state that a run leaves in the database once it is idle.
 use super::client::SESSION;
 use outlast_kernel::transcript;
-use outlast_ports::store::{MAIN_HEAD, Store};
+use outlast_ports::branches::MAIN_HEAD;
+use outlast_ports::store::Store;
 use outlast_views::{HistoryTurn, SessionState};
 use outlast_vocab::effect::{BatchCall, Command};
 use outlast_vocab::message::Message;

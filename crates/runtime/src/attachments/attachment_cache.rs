@@ -1,7 +1,8 @@
 //! Loads the bytes of attachments for model calls and caches them.
 use crate::agents::resolved_agent::RuntimeServices;
+use outlast_ports::attachment_upload::Upload;
 use outlast_ports::model::AttachmentContents;
-use outlast_ports::store::{Store, Upload};
+use outlast_ports::store::Store;
 use outlast_vocab::message::{Attachment, Message, Part};
 use outlast_vocab::{Error, Hash};
 use std::collections::VecDeque;

@@ -8,7 +8,7 @@ use crate::turn::undo::undoable;
 use crate::views::metrics::RetryKind;
 use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
-use outlast_ports::store::Upload;
+use outlast_ports::attachment_upload::Upload;
 use outlast_ports::tool::ToolRunOutcome;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::event::LiveEventKind;

@@ -1,7 +1,8 @@
 //! Follows one session from a cursor: records from the store, live events from this process.
 use crate::agents::resolved_agent::RuntimeServices;
 use crate::delivery::live::{LiveListener, Signal};
-use outlast_ports::store::{AcceptReceipt, Store};
+use outlast_ports::inbox::AcceptReceipt;
+use outlast_ports::store::Store;
 use outlast_vocab::event::Event;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, SessionId};

@@ -2,7 +2,8 @@
 //!
 //! To follow one session with its live events, use [`crate::delivery::events`].
 use crate::agents::resolved_agent::RuntimeServices;
-use outlast_ports::store::{FeedCursor, FeedRecord, Store};
+use outlast_ports::journal::{FeedCursor, FeedRecord};
+use outlast_ports::store::Store;
 use outlast_vocab::Error;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ mod tests {
     use crate::calls::catalogue::ToolCatalogue;
     use crate::worker::system::{SystemClock, SystemEntropy};
     use outlast_ledger::memory::MemoryStore;
-    use outlast_ports::store::SessionTarget;
+    use outlast_ports::inbox::SessionTarget;
     use outlast_views::Org;
     use outlast_vocab::access::Access;
     use outlast_vocab::{Limits, Millis, OrgId, SessionId};

@@ -11,12 +11,13 @@ use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{InterruptedCallAction, TurnHistory, interrupted_call_action};
 use outlast_kernel::step::{CheckpointStep, EndedTurn};
 use outlast_kernel::turn_cost::TurnCost;
-use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::attachment_upload::{AttachmentUpload, Upload};
 use outlast_ports::budget::{BudgetReservation, BudgetShortfall, BudgetUpdate, ReservationResult};
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
-use outlast_ports::store::{
-    Commit, CommitReceipt, Lease, PartialReplyChange, PartialReplyText, Store, TurnAfterCommit,
-    TurnTransition, Upload, ValueWrite,
+use outlast_ports::store::Store;
+use outlast_ports::turns::{
+    Commit, CommitReceipt, Lease, PartialReplyChange, PartialReplyText, TurnAfterCommit, TurnTransition,
+    ValueWrite,
 };
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{

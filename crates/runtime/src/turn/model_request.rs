@@ -14,7 +14,7 @@ use outlast_ports::BoxFuture;
 use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
 use outlast_ports::clock::Entropy;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
-use outlast_ports::store::PartialReplyText;
+use outlast_ports::turns::PartialReplyText;
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
 use outlast_vocab::event::{LiveEvent, LiveEventKind};

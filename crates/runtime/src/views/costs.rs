@@ -8,7 +8,8 @@ mod reader;
 pub use cost_cache::OrgCostCache;
 use outlast_views::{CostDimension, CostTotals};
 
-use outlast_ports::store::{FeedCursor, FeedRecord, Store};
+use outlast_ports::journal::{FeedCursor, FeedRecord};
+use outlast_ports::store::Store;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome, Usage};
 use outlast_vocab::record::{CompactionMethod, CompactionRecord, EffectPerformed, Fact, Record, Seq};

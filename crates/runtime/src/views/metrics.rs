@@ -5,7 +5,7 @@ use crate::limits::provider_health::OutageView;
 use outlast_ports::metrics::{
     HistogramValue, MetricFamily, MetricSample, MetricUnit, MetricValues, MetricsSnapshot,
 };
-use outlast_ports::store::StoreLoad;
+use outlast_ports::queries::StoreLoad;
 use outlast_views::SinkView;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{ModelOutcome, Usage};

@@ -4,7 +4,7 @@ use super::watchdog::Watchdog;
 use super::{ClaimGuard, Runtime, WorkerState, lock};
 use crate::attachments::SweepReport;
 use crate::turn::cancel::Canceller;
-use outlast_ports::store::LeaseRequest;
+use outlast_ports::turns::LeaseRequest;
 use outlast_ports::votes::SentNotice;
 use outlast_vocab::{Error, Millis, TurnId};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use super::turn_drive::LeasedDrive;
 use super::{DriveHandles, WorkerState};
 use crate::turn::host::DriveOutcome;
 use futures_util::future::{Either, select};
-use outlast_ports::store::{ClaimedTurn, Lease};
+use outlast_ports::turns::{ClaimedTurn, Lease};
 use outlast_vocab::Error;
 use std::future::poll_fn;
 use std::pin::pin;

@@ -3,7 +3,7 @@ use super::{Input, Runtime};
 use crate::turn::model_request::jittered;
 use futures_util::FutureExt;
 use outlast_ports::ResultFuture;
-use outlast_ports::store::SessionTarget;
+use outlast_ports::inbox::SessionTarget;
 use outlast_ports::trigger::{ExternalEvent, Trigger};
 use outlast_vocab::id::TurnId;
 use outlast_vocab::{Class, Error, Kind};

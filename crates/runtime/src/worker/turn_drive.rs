@@ -14,7 +14,7 @@ use crate::views::metrics::TurnPhase;
 use outlast_kernel::label::{TurnToolsAndHooks, of_hooks, of_supplied_messages, of_turn};
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::retry::ReusableEffects;
-use outlast_ports::store::{ClaimedTurn, CrashGuard, Lease, TrialState};
+use outlast_ports::turns::{ClaimedTurn, CrashGuard, Lease, TrialState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::label::{Labels, UntrustedSource};
 use outlast_vocab::package::PinnedPackage;

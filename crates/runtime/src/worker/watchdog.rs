@@ -3,7 +3,7 @@
 //! Such a turn cannot be cancelled, and its process has to be killed. The watchdog durably records which turn it was,
 //! so that the next worker runs it alone.
 use super::{WorkerState, lock};
-use outlast_ports::store::{Fence, Lease};
+use outlast_ports::turns::{Fence, Lease};
 use outlast_vocab::SessionId;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 use crate::common::*;
 use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
+use outlast_ports::inbox::{AcceptRequest, Inbox, SessionTarget};
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{Agent as AgentFacts, Services};
-use outlast_ports::store::{AcceptRequest, Inbox, LeaseRequest, SessionTarget, Turns};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_ports::turns::{LeaseRequest, Turns};
 use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
 use outlast_vocab::overlay::{NetworkAllowList, Overlay};
 use outlast_vocab::package::Package;

@@ -1,8 +1,11 @@
 //! Export and import of sessions: complete or not at all, and nothing in an archive is performed again.
 use crate::common::*;
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::attachment_upload::Upload;
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::SessionTarget;
 use outlast_ports::outbox::{CollectRequest, FeedStart, SinkSubscription};
-use outlast_ports::store::{ForkRequest, SessionTarget, Store, Upload};
+use outlast_ports::store::Store;
 use outlast_runtime::Input;
 use outlast_runtime::archive::{Export, import};
 use outlast_runtime::attachments::Attachments;

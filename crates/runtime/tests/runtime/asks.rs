@@ -2,10 +2,12 @@
 use crate::common::*;
 use futures_util::stream;
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::attachment_upload::Upload;
 use outlast_ports::clock::Clock;
+use outlast_ports::inbox::SessionTarget;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Attachments, Models, Services, Tools};
-use outlast_ports::store::{SessionTarget, Store, Upload};
+use outlast_ports::store::Store;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::effect::{DirectCall, StopReason};

@@ -2,9 +2,11 @@
 use crate::common::*;
 use futures_util::{StreamExt, stream};
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::inbox::Inbox;
+use outlast_ports::journal::Journal;
 use outlast_ports::metrics::MetricValues;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
-use outlast_ports::store::{Inbox, Journal, Store};
+use outlast_ports::store::Store;
 use outlast_runtime::RuntimeConfig;
 use outlast_runtime::views::costs;
 use outlast_runtime::views::messages::{self, MessagePageEnd};

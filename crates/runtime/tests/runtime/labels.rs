@@ -6,13 +6,15 @@ use crate::policy::{question, rule, say};
 use futures_util::{StreamExt, stream};
 use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
+use outlast_ports::branches::ForkRequest;
 use outlast_ports::hook::{
     AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool, HookAt,
 };
+use outlast_ports::inbox::SessionTarget;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{CallScope, Services, Timer, Tools};
-use outlast_ports::store::{ForkRequest, SessionTarget, Store};
+use outlast_ports::store::Store;
 use outlast_ports::tool::{Call, ProbeResult, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{AgentBundle, Input, RunningTurn, RuntimeConfig};
 use outlast_views::{ForkTo, RetryOutcome, RetryPlace};

@@ -2,9 +2,9 @@
 use crate::common::*;
 use futures_util::stream;
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::inbox::SessionTarget;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
-use outlast_ports::store::SessionTarget;
 use outlast_ports::tool::Toolbox;
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::{RetryPlace, SessionState, TurnProgress, Unblocker};

@@ -9,11 +9,14 @@ use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::attachment_upload::{AttachmentUpload, DeletionRequest, ExternalContentStore};
 use outlast_ports::clock::Clock;
+use outlast_ports::content_queries::ContentQueries;
 use outlast_ports::contents::{
     ByteStream, ContentEntry, ContentListing, ContentStorage, MemoryContents, StoredContent, collect_bytes,
     single_chunk,
 };
-use outlast_ports::store::{ContentQueries, Queries, SessionTarget, Store};
+use outlast_ports::inbox::SessionTarget;
+use outlast_ports::queries::Queries;
+use outlast_ports::store::Store;
 use outlast_runtime::attachments::{Attachments, SweepReport, read_from};
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::BlobLocation;

@@ -1,7 +1,7 @@
 //! Which worker drives a session: leases, fences, recovery and the crash guard.
 use crate::common::*;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ports::store::{LeaseRequest, Turns};
+use outlast_ports::turns::{LeaseRequest, Turns};
 use outlast_views::SessionState;
 use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::wait::Resolution;
@@ -247,7 +247,7 @@ async fn input_uses_configuration_of_accepting_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_at_capacity_takes_next_session_when_free() {
-    use outlast_ports::store::SessionTarget;
+    use outlast_ports::inbox::SessionTarget;
     use outlast_runtime::Input;
     let memory = MemoryStore::new();
     let one_at_a_time = |config: &mut outlast_runtime::RuntimeConfig| {

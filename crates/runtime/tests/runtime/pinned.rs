@@ -1,10 +1,10 @@
 //! A turn keeps what it started with: the package and the contracts of its tools.
 use crate::common::*;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ports::store::{
-    AcceptRequest, Commit, ContentQueries, Inbox, LeaseRequest, MAIN_HEAD, SessionTarget, TurnTransition,
-    Turns,
-};
+use outlast_ports::branches::MAIN_HEAD;
+use outlast_ports::content_queries::ContentQueries;
+use outlast_ports::inbox::{AcceptRequest, Inbox, SessionTarget};
+use outlast_ports::turns::{Commit, LeaseRequest, TurnTransition, Turns};
 use outlast_vocab::package::{Package, PinnedPackage};
 use outlast_vocab::record::{Fact, TurnEnd, TurnStarted};
 use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canonical_json};

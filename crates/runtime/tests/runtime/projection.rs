@@ -1,8 +1,8 @@
 //! Attachment references in tool arguments.
 use crate::common::*;
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::attachment_upload::Upload;
 use outlast_ports::service::{AttachmentRef, Attachments, Services};
-use outlast_ports::store::Upload;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::effect::Command;

@@ -2,7 +2,8 @@
 use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ports::store::{ForkRequest, Store};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::store::Store;
 use outlast_runtime::views::costs;
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::{CancelOutcome, ForkTo, RetryOutcome, RetryPlace, SessionState};

@@ -2,9 +2,11 @@
 use crate::common::*;
 use futures_util::stream;
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::SessionTarget;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
-use outlast_ports::store::{ForkRequest, SessionTarget, Store};
+use outlast_ports::store::Store;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::ForkTo;

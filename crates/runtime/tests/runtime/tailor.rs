@@ -7,8 +7,9 @@ use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::configs::ConfigStore;
 use outlast_ports::hook::{BeforeTool, HookAt};
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::service::{CallScope, Services};
-use outlast_ports::store::{AcceptRequest, SessionTarget, Store};
+use outlast_ports::store::Store;
 use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, Toolbox};
 use outlast_runtime::agents::agent_factory::{
     AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory,

@@ -4,7 +4,7 @@ use axum::Json;
 use outlast_http::caller::{Caller, Reads};
 use outlast_http::extract::{PathParam, QueryParams};
 use outlast_http::problem::{ApiResult, ProblemResponses};
-use outlast_ports::store::MAIN_HEAD;
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_runtime::views::context_usage::{ContextUsage, tokens, who};
 use outlast_vocab::SessionId;
 use outlast_vocab::effect::Usage;

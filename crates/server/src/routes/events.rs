@@ -14,7 +14,7 @@ use outlast_http::caller::{Caller, Reads};
 use outlast_http::extract::{PathParam, QueryParams};
 use outlast_http::list_page;
 use outlast_http::problem::{ApiResult, ProblemResponses};
-use outlast_ports::store::FeedCursor;
+use outlast_ports::journal::FeedCursor;
 use outlast_runtime::Runtime;
 use outlast_runtime::delivery::feed;
 use outlast_vocab::record::Seq;

@@ -7,7 +7,7 @@ use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{PathParam, QueryParams};
 use outlast_http::list_page::{self, ListPage};
 use outlast_http::problem::{ApiResult, ProblemResponses};
-use outlast_ports::store::MAIN_HEAD;
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_runtime::views::messages::{self, MessageCount, MessagePageEnd, SessionMessage};
 use outlast_views::{TurnState, TurnView};
 use outlast_vocab::message::{Message as Words, shown};

@@ -8,7 +8,7 @@ use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
 use outlast_http::list_page::{self, ListPage};
 use outlast_http::problem::{ApiResult, ProblemResponses};
-use outlast_ports::store::{ForkRequest, MAIN_HEAD};
+use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
 use outlast_runtime::views::session_list;
 use outlast_views::{ForkTo, SessionFilter, SessionState, SessionView, TitledSession};
 use outlast_vocab::cost::Cost;

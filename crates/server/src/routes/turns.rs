@@ -12,7 +12,7 @@ use outlast_http::extract::{OptionalJsonBody, PathParam, QueryParams};
 use outlast_http::list_page::{self, ListPage};
 use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_http::request_headers::RequestHeaders;
-use outlast_ports::store::{AcceptReceipt, SessionTarget};
+use outlast_ports::inbox::{AcceptReceipt, SessionTarget};
 use outlast_runtime::Runtime;
 use outlast_runtime::agents::agent_registry;
 use outlast_runtime::views::timeline::{self, TurnResume};

@@ -5,9 +5,8 @@ use outlast_ledger::rows::{
     GrantRow, KeyRow, LastEnded, NoticeRow, PartialRow, PendingPaymentRow, RecordAddress, RecordBody,
     RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
-use outlast_ports::outbox::TurnNo;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{CrashGuard, Fence, TrialState};
+use outlast_ports::turns::{CrashGuard, Fence, TrialState, TurnNo};
 use outlast_views::{AuditRow, BlobLocation, Org, RateView, SessionState, TurnState, Vote, WriteCount};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::budget::Budget;

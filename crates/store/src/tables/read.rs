@@ -8,8 +8,9 @@ use outlast_ledger::rows::{
     ReservationRow, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
 use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::outbox::{DeliveryPosition, TurnNo};
+use outlast_ports::outbox::DeliveryPosition;
 use outlast_ports::sink::OutputPosition;
+use outlast_ports::turns::TurnNo;
 use outlast_views::{AuditRange, AuditRow, ConfigKind, Org, RateView, SessionState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};

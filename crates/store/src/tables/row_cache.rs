@@ -3,7 +3,7 @@
 //! The rows are valid on one connection, as long as no other process writes the file and no write is rolled
 //! back. The writer clears the cache when either happens.
 use outlast_ledger::rows::{SessionNo, SessionRow, TurnRow};
-use outlast_ports::outbox::TurnNo;
+use outlast_ports::turns::TurnNo;
 use outlast_vocab::SessionId;
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -3,10 +3,11 @@ use super::{Tables, read};
 use crate::SqliteStore;
 use crate::error::from_sqlite;
 use outlast_ledger::rows::{ClaimRow, ReadRows, Rows};
-use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, BranchStore, Commit, FeedCursor, Inbox, Journal, LeaseRequest, Queries,
-    SessionTarget, TurnTransition, Turns, ValueWrite,
-};
+use outlast_ports::branches::BranchStore;
+use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, Inbox, SessionTarget};
+use outlast_ports::journal::{FeedCursor, Journal};
+use outlast_ports::queries::Queries;
+use outlast_ports::turns::{Commit, LeaseRequest, TurnTransition, Turns, ValueWrite};
 use outlast_views::SessionState;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::record::{ClaimRef, Seq, TurnEnd};

@@ -7,9 +7,8 @@ use outlast_ledger::rows::{
     ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnRow, VoteRow,
 };
 use outlast_ports::attachment_upload::SweepCounter;
-use outlast_ports::outbox::TurnNo;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::Fence;
+use outlast_ports::turns::{Fence, TurnNo};
 use outlast_views::{AuditRow, BlobLocation, Org, RateView, Vote};
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::id::{GrantId, OrgId, SessionId, WorkerId};

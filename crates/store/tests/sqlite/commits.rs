@@ -2,7 +2,8 @@
 use crate::place::{NOW, Place, fresh, open_session, opened, sessions};
 use outlast_ledger::rows::Rows;
 use outlast_ledger::{Backend, rules};
-use outlast_ports::store::{Queries, SessionTarget};
+use outlast_ports::inbox::SessionTarget;
+use outlast_ports::queries::Queries;
 use outlast_store::SqliteStore;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::{Error, Kind, SessionId};

@@ -1,6 +1,8 @@
 //! Tests a failing disk: the store stops, and a fresh start finds every acknowledged write.
 use crate::place::{NOW, Place, accept, open_session, sessions};
-use outlast_ports::store::{Inbox, Journal, Queries, SessionTarget};
+use outlast_ports::inbox::{Inbox, SessionTarget};
+use outlast_ports::journal::Journal;
+use outlast_ports::queries::Queries;
 use outlast_store::SqliteStore;
 use outlast_vocab::{Kind, SessionId};
 use std::fs;

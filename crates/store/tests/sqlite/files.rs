@@ -1,6 +1,9 @@
 //! Tests of opening a file: it is created, migrated, or refused without a change.
 use crate::place::{Place, accept, open_session, sessions};
-use outlast_ports::store::{ContentQueries, Durability, Journal, Queries};
+use outlast_ports::content_queries::ContentQueries;
+use outlast_ports::journal::Journal;
+use outlast_ports::queries::Queries;
+use outlast_ports::store::Durability;
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::{Error, Kind};
 use rusqlite::Connection;

@@ -1,12 +1,14 @@
 //! Tests that databases of older schemas open and their open turns can be finished.
 use crate::place::Place;
+use outlast_ports::content_queries::ContentQueries;
+use outlast_ports::inbox::Inbox;
+use outlast_ports::journal::Journal;
 use outlast_ports::orgs::OrgStore;
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
+use outlast_ports::queries::Queries;
 use outlast_ports::sink::{OutputEvent, SinkOutput};
-use outlast_ports::store::{
-    Commit, ContentQueries, Inbox, Journal, LeaseRequest, Queries, Store, TurnAfterCommit, TurnTransition,
-    Turns,
-};
+use outlast_ports::store::Store;
+use outlast_ports::turns::{Commit, LeaseRequest, TurnAfterCommit, TurnTransition, Turns};
 use outlast_store::SqliteStore;
 use outlast_views::{LastEnd, LastTurn, SessionState, TurnState};
 use outlast_vocab::access::Access;

@@ -1,7 +1,9 @@
 //! Shared helpers for tests: a database in a temporary directory, and the smallest units of work.
 use outlast_ledger::rows::{ReadRows, Rows};
 use outlast_ledger::{Backend, rules};
-use outlast_ports::store::{AcceptReceipt, AcceptRequest, Inbox, LeaseRequest, Queries, SessionTarget};
+use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, Inbox, SessionTarget};
+use outlast_ports::queries::Queries;
+use outlast_ports::turns::LeaseRequest;
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::{Error, Millis, SessionId, TurnId, WorkerId};
 use std::collections::BTreeMap;

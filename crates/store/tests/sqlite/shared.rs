@@ -1,6 +1,6 @@
 //! Tests of two stores on one file: they see each other's writes, and each detects that the other wrote.
 use crate::place::{Place, open_session, sessions};
-use outlast_ports::store::Queries;
+use outlast_ports::queries::Queries;
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::Kind;
 use rusqlite::Connection;

@@ -1,6 +1,6 @@
 //! Tests of the detection of dead workers.
 use crate::place::{Place, accept, fresh, is_dead};
-use outlast_ports::store::{LeaseRequest, Turns};
+use outlast_ports::turns::{LeaseRequest, Turns};
 use outlast_vocab::{Kind, Millis, WorkerId};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -7,7 +7,7 @@ use crate::random::SeededRandom;
 use crate::store_under_test::{
     answered, asked, call, joined, model_call, performed, reclaimed, reply, started,
 };
-use outlast_ports::store::{
+use outlast_ports::turns::{
     Commit, Fence, Lease, PartialReplyChange, PartialReplyText, TurnTransition, ValueWrite,
 };
 use outlast_vocab::effect::{

@@ -1,8 +1,10 @@
 //! What a run knows: the ids that it used, and what the stores returned.
 use super::run_profile::RunProfile;
 use super::store_request::{OK, StoreAnswer, StoreRequest};
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{AcceptRequest, Commit, ForkRequest, Lease, SessionTarget};
+use outlast_ports::turns::{Commit, Lease};
 use outlast_views::ForkTo;
 use outlast_vocab::effect::{BatchCall, Command, JournalPosition, Outcome, ToolOutcome};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};

@@ -10,10 +10,12 @@ use super::value_generators::{
 use crate::random::SeededRandom;
 use crate::store_under_test::ALL;
 use outlast_ports::attachment_upload::DeletionRequest;
+use outlast_ports::branches::ForkRequest;
 use outlast_ports::budget::{FirstCallReservation, PriceKnowledge};
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkSubscription};
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{AcceptRequest, ForkRequest, LeaseRequest, SessionTarget};
+use outlast_ports::turns::LeaseRequest;
 use outlast_views::{ForkTo, SinkTopic};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::{OrgId, SessionId, TurnId, WorkerId};

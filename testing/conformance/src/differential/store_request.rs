@@ -3,14 +3,15 @@ use crate::Fixture;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use outlast_ports::attachment_upload::DeletionRequest;
+use outlast_ports::branches::ForkRequest;
+use outlast_ports::inbox::{AcceptRequest, SessionTarget};
+use outlast_ports::journal::FeedCursor;
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, SinkSubscription};
 use outlast_ports::page::Page;
 use outlast_ports::search::SearchQuery;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{
-    AcceptRequest, Commit, FeedCursor, ForkRequest, Lease, LeaseRequest, SessionTarget, Store,
-    TurnAfterCommit,
-};
+use outlast_ports::store::Store;
+use outlast_ports::turns::{Commit, Lease, LeaseRequest, TurnAfterCommit};
 use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, SessionId, TurnId, WorkerId};

@@ -2,12 +2,13 @@
 use super::known_ids::KnownIds;
 use crate::random::SeededRandom;
 use crate::store_under_test::{self, ALL};
-use outlast_ports::attachment_upload::{AttachmentUpload, ExternalUpload, SweepCounter};
+use outlast_ports::attachment_upload::{AttachmentUpload, ExternalUpload, SweepCounter, Upload};
+use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::budget::{
     BudgetReservation, BudgetSettlement, BudgetUpdate, BudgetWait, ExistingReservation, PriceKnowledge,
 };
 use outlast_ports::rate::AdmissionRequest;
-use outlast_ports::store::{LeaseRequest, MAIN_HEAD, Upload};
+use outlast_ports::turns::LeaseRequest;
 use outlast_vocab::budget::{Budget, Budgets, Percent, Period, UsageAmount};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::{MediaType, ToolResult};

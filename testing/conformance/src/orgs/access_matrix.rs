@@ -4,14 +4,15 @@ use crate::store_under_test::{ALL, NOW, commit, input, started, value_resolution
 use outlast_ports::BoxFuture;
 use outlast_ports::archive::{ImportRequest, RecordPage, RerunAudit};
 use outlast_ports::attachment_upload::DeletionRequest;
+use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
+use outlast_ports::inbox::{AcceptRequest, RetryRequest, SessionTarget};
+use outlast_ports::journal::FeedCursor;
 use outlast_ports::orgs::SealedApiKey;
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkSubscription};
 use outlast_ports::search::SearchQuery;
 use outlast_ports::sink::OutputPosition;
-use outlast_ports::store::{
-    AcceptRequest, FeedCursor, ForkRequest, Lease, LeaseRequest, MAIN_HEAD, RetryRequest, SessionTarget,
-    Store, TurnTransition,
-};
+use outlast_ports::store::Store;
+use outlast_ports::turns::{Lease, LeaseRequest, TurnTransition};
 use outlast_ports::votes::VoteRequest;
 use outlast_views::{AuditRange, ConfigKind, ForkTo, Org};
 use outlast_vocab::access::{ApiKey, Principal, Scopes};

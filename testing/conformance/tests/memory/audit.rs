@@ -2,13 +2,15 @@
 use futures_util::FutureExt;
 use outlast_ledger::crashing_store::{CrashPoint, CrashingStore};
 use outlast_ledger::memory::MemoryStore;
+use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
 use outlast_ports::budget::BudgetStore;
 use outlast_ports::configs::ConfigStore;
+use outlast_ports::inbox::{AcceptRequest, Inbox, SessionTarget};
+use outlast_ports::journal::Journal;
 use outlast_ports::orgs::{OrgStore, SealedApiKey};
-use outlast_ports::store::{
-    AcceptRequest, Commit, ForkRequest, Inbox, Journal, LeaseRequest, MAIN_HEAD, Queries, SessionTarget,
-    Store, TurnTransition, Turns,
-};
+use outlast_ports::queries::Queries;
+use outlast_ports::store::Store;
+use outlast_ports::turns::{Commit, LeaseRequest, TurnTransition, Turns};
 use outlast_views::{AuditRange, ConfigKind, ForkTo, Org};
 use outlast_vocab::access::{Access, Principal, Scopes};
 use outlast_vocab::budget::{Budget, BudgetAccount};

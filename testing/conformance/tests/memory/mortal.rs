@@ -3,7 +3,9 @@ use futures_util::FutureExt;
 use outlast_conformance::Fixture;
 use outlast_ledger::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
 use outlast_ledger::memory::MemoryStore;
-use outlast_ports::store::{Queries, SessionTarget, Store};
+use outlast_ports::inbox::SessionTarget;
+use outlast_ports::queries::Queries;
+use outlast_ports::store::Store;
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Millis, SessionId, WorkerId};
 

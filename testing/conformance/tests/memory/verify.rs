@@ -5,7 +5,9 @@ use outlast_conformance::block_on;
 use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
 use outlast_ledger::rows::{RecordBody, RecordRange, RecordRow, SessionRow};
-use outlast_ports::store::{AcceptRequest, ContentQueries, Inbox, Journal, SessionTarget};
+use outlast_ports::content_queries::ContentQueries;
+use outlast_ports::inbox::{AcceptRequest, Inbox, SessionTarget};
+use outlast_ports::journal::Journal;
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
 

@@ -11,7 +11,7 @@ use crate::turn::output_schema::{correction, value_of};
 use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
 use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{AttachmentContents, ModelCapabilities, ModelRequest};
-use outlast_ports::store::PartialReplyText;
+use outlast_ports::turns::PartialReplyText;
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{DirectCall, DirectOutcome, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::event::LiveEventKind;

@@ -3,7 +3,8 @@
 //! Deleted sessions are removed from the totals, as if the remaining records were read again.
 use super::reader::{CostEntry, CostReader, LoadedPackageNames};
 use super::{CostDimension, CostGroupNames, CostTotals, PAGE};
-use outlast_ports::store::{FeedCursor, FeedRecord, Store};
+use outlast_ports::journal::{FeedCursor, FeedRecord};
+use outlast_ports::store::Store;
 use outlast_views::AuditRange;
 use outlast_vocab::access::AuditAction;
 use outlast_vocab::record::{Record, Seq};
