@@ -117,7 +117,7 @@ pub(crate) async fn run<H: Host>(
             BatchProgress::Waits(waits) => break waits,
             BatchProgress::Cancelled(reason, began) => {
                 let (used, lost) = used_when_cut(turn, &slots, &began);
-                host.cut_short(batch.key(), used, lost);
+                host.settle_cancelled(batch.key(), used, lost);
                 host.flush().await?;
                 return Ok(batch.cancel(reason));
             }
@@ -276,7 +276,8 @@ async fn claim<H: Host>(
     let performed = calls.iter().zip(&is_reused).filter(|(_, is_reused)| !**is_reused);
     let most = most_of(turn, performed.map(|(call, _)| call));
     let ReservationOutcome { last: asked, short } = reserve(batch.key(), most, host).await?;
-    let admissions: BTreeMap<ReplayKey, AdmissionDecision> = wanted.into_iter().zip(host.paced()).collect();
+    let admissions: BTreeMap<ReplayKey, AdmissionDecision> =
+        wanted.into_iter().zip(host.take_permit_decisions()).collect();
     let unasked = if batch.key().is_part_of_undo() { CallPermit::Now } else { CallPermit::Unasked };
     let slots = calls.into_iter().enumerate().map(|(index, call)| {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
@@ -698,7 +699,7 @@ async fn take<H: Host>(
         CallMessage::GoesOut(request, reply_to) => {
             host.request_permits(vec![request]).await?;
             host.flush().await?;
-            if let Some(decision) = host.paced().pop() {
+            if let Some(decision) = host.take_permit_decisions().pop() {
                 // The call may have been dropped meanwhile. Its permit is then used up.
                 let _ = reply_to.send(decision);
             }
@@ -708,7 +709,7 @@ async fn take<H: Host>(
                 host.settle(&key, used);
             }
         }
-        CallMessage::WaitedForProvider(time) => host.waited_for_provider(time),
+        CallMessage::WaitedForProvider(time) => host.exclude_provider_wait(time),
         CallMessage::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
     }
     Ok(())

@@ -163,9 +163,9 @@ impl BudgetMeter {
         self.since = self.since.after(time);
     }
 
-    /// Settles calls that were cut short. `lost` is the part of `used` that is assumed, not known.
-    pub(crate) fn cut_short(&mut self, key: &ReplayKey, used: UsageAmount, lost: UsageAmount) {
-        self.settled.push(BudgetSettlement { key: key.clone(), used: Some(used), lost });
+    /// Settles a cancelled effect. `assumed` is the part of `used` that is assumed, not known.
+    pub(crate) fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
+        self.settled.push(BudgetSettlement { key: key.clone(), used: Some(used), lost: assumed });
     }
 
     /// Returns the reservation for an effect that will not begin under this lease.

@@ -6,7 +6,7 @@
 use crate::limits::validation::redacted;
 use crate::policy::hooks::{HookedModelRequest, reworded};
 use crate::turn::drive::{ActiveTurn, TurnInput};
-use crate::turn::host::{Host, HostTier};
+use crate::turn::host::{HostTier, TurnJournal};
 use crate::turn::inline_host::not_durable;
 use crate::turn::output_schema::value_of;
 use outlast_kernel::policy::with_values_set;
@@ -50,7 +50,7 @@ struct PolicySubject {
 }
 
 /// Decides whether a turn may start. A turn that has started proceeds.
-pub(crate) async fn at_turn<H: Host>(
+pub(crate) async fn at_turn<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     input: &TurnInput,
     host: &mut H,
@@ -68,7 +68,7 @@ pub(crate) async fn at_turn<H: Host>(
 }
 
 /// Decides whether a model may be called, and with which options.
-pub(crate) async fn at_model<H: Host>(
+pub(crate) async fn at_model<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     ask: &CallModelStep,
     shaped: &mut HookedModelRequest<'_>,
@@ -90,7 +90,7 @@ pub(crate) async fn at_model<H: Host>(
 
 /// Decides whether a fallback model may be called, and with which options. If a rule denies the call or wants an
 /// approval, the model is skipped.
-pub(crate) async fn may_fall_back<H: Host>(
+pub(crate) async fn may_fall_back<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     ask: &CallModelStep,
     (number, model): (usize, &ModelName),
@@ -130,7 +130,7 @@ pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -
 }
 
 /// Returns a request with the changes of the recorded decision applied.
-pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) -> ModelCall {
+pub(crate) fn as_ruled<H: TurnJournal>(effect: ModelCall, key: &ReplayKey, host: &H) -> ModelCall {
     let again = (1..).map_while(|number| host.policy_ruling(&key.decision_after_deferral(number))).last();
     match again.or_else(|| host.policy_ruling(key)).and_then(|ruled| ruled.ruling.change()) {
         Some((set, _)) => ModelCall { options: with_options(effect.options, set), ..effect },
@@ -143,7 +143,7 @@ pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) ->
 /// [`at_output`] reads it later to decide whether an answer completes the turn, and [`at_reply`] to handle a refusal.
 /// Text that is denied is removed. Text that needs an approval stays, for the approver. Subscribers get the text now,
 /// unless it is withheld.
-pub(crate) async fn of_reply<H: Host>(
+pub(crate) async fn of_reply<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     ask: &CallModelStep,
     outcome: ModelOutcome,
@@ -208,7 +208,7 @@ async fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redactio
 
 /// Decides whether the model may be called for a summary, and with which options. No turn waits for a summary, so a
 /// decision that would wait denies it.
-pub(crate) async fn at_summary<H: Host>(
+pub(crate) async fn at_summary<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     ask: &CallModelStep,
     (key, call): (&ReplayKey, &ModelCall),
@@ -235,12 +235,12 @@ pub(crate) async fn at_summary<H: Host>(
 }
 
 /// Returns whether the answer was denied. Then it was replaced, and no other check of it matters.
-pub(crate) fn is_answer_withheld<H: Host>(at: &CheckpointStep, host: &H) -> bool {
+pub(crate) fn is_answer_withheld<H: TurnJournal>(at: &CheckpointStep, host: &H) -> bool {
     host.policy_ruling(&at.answered_by().output()).is_some_and(|ruled| ruled.ruling.refusal().is_some())
 }
 
 /// Returns whether an answer completes its turn, from the decision recorded with it.
-pub(crate) fn at_output<H: Host>(
+pub(crate) fn at_output<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     at: &CheckpointStep,
     host: &mut H,
@@ -253,7 +253,7 @@ pub(crate) fn at_output<H: Host>(
 }
 
 /// Returns whether a turn continues after a reply that is not an answer, from the decision recorded with it.
-pub(crate) fn at_reply<H: Host>(
+pub(crate) fn at_reply<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     call: &ReplayKey,
     outcome: &ModelOutcome,
@@ -303,7 +303,7 @@ fn answer_facts(text: &str) -> Value {
 ///
 /// A rule may defer and then decide again. Each time is a separate decision with its own key. If no rule matches after
 /// a deferral, an `allow` is recorded, so that the turn is not deferred again when it is resumed.
-async fn judged<H: Host>(
+async fn judged<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     about: &PolicySubject,
     host: &mut H,
@@ -348,7 +348,7 @@ async fn judged<H: Host>(
 
 /// Returns the recorded decision, or evaluates and records a new one. Applies its changes to the facts of `about`, so
 /// that an approver sees what will happen.
-async fn decided<H: Host>(
+async fn decided<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     about: &mut PolicySubject,
     host: &mut H,
@@ -385,7 +385,7 @@ async fn decided<H: Host>(
 }
 
 /// Carries out a decision: proceed, refuse, or wait for an approval or a deferral.
-fn carry_out_ruling<H: Host>(
+fn carry_out_ruling<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     about: &PolicySubject,
     ruling: Option<RecordedDecision>,
@@ -439,7 +439,7 @@ fn carry_out_ruling<H: Host>(
 }
 
 /// Returns how a wait ended: as recorded, as resolved, or because its deadline has passed. The last two are recorded.
-fn awaited<E: Effect, H: Host>(
+fn awaited<E: Effect, H: TurnJournal>(
     key: ReplayKey,
     effect: E,
     over: Option<E::Outcome>,

@@ -1,6 +1,9 @@
 //! The host of a replay. It has the whole recording of a turn and performs nothing.
 use super::Divergence;
-use crate::turn::host::{DriveOutcome, Host, HostTier, ModelRequestHost, ReservationOutcome};
+use crate::turn::host::{
+    BudgetReservations, CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier,
+    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnProgress,
+};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::step::{CheckpointStep, EndedTurn};
@@ -84,21 +87,7 @@ fn describe_end(end: Option<&TurnEnd>) -> String {
     end.map_or_else(|| "nothing".to_owned(), |end| format!("the end `{}`", end.name()))
 }
 
-impl ModelRequestHost for RecordingHost {
-    async fn keep(&mut self, _: PartialReplyText) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn reserve(&mut self, _: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        Ok(ReservationOutcome { last: Seq(0), short: None })
-    }
-
-    fn settle(&mut self, _: &ReplayKey, _: Option<UsageAmount>) {}
-
-    fn waited_for_provider(&mut self, _: Duration) {}
-}
-
-impl Host for RecordingHost {
+impl TurnJournal for RecordingHost {
     fn tier(&self) -> HostTier {
         HostTier::Durable
     }
@@ -128,6 +117,14 @@ impl Host for RecordingHost {
 
     fn buffer_fact(&mut self, _: Fact) {}
 
+    async fn flush(&mut self) -> Result<Seq, Error> {
+        Ok(Seq(0))
+    }
+
+    async fn reread(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
         self.history.decision(key)
     }
@@ -135,27 +132,19 @@ impl Host for RecordingHost {
     fn spending(&self) -> TurnCost {
         self.history.spending()
     }
+}
 
-    fn buffer_values(&mut self, _: Vec<ValueWrite>) {}
-
-    fn buffer_files(&mut self, _: Vec<Upload>) {}
-
-    async fn request_permits(&mut self, _: Vec<AdmissionRequest>) -> Result<(), Error> {
-        Ok(())
+impl BudgetReservations for RecordingHost {
+    async fn reserve(&mut self, _: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        Ok(ReservationOutcome { last: Seq(0), short: None })
     }
 
-    fn paced(&mut self) -> Vec<AdmissionDecision> {
-        Vec::new()
-    }
+    fn settle(&mut self, _: &ReplayKey, _: Option<UsageAmount>) {}
 
-    async fn said(&self, _: &ReplayKey) -> Result<Option<String>, Error> {
-        Ok(None)
-    }
+    fn exclude_provider_wait(&mut self, _: Duration) {}
+}
 
-    async fn flush(&mut self) -> Result<Seq, Error> {
-        Ok(Seq(0))
-    }
-
+impl TurnBudget for RecordingHost {
     fn is_metered(&self) -> bool {
         false
     }
@@ -163,12 +152,16 @@ impl Host for RecordingHost {
     async fn reserve_ahead(&mut self, _: BudgetReservation) -> Result<(), Error> {
         Ok(())
     }
+}
 
-    async fn reread(&mut self) -> Result<(), Error> {
+impl PartialReplies for RecordingHost {
+    async fn persist_partial_reply(&mut self, _: PartialReplyText) -> Result<(), Error> {
         Ok(())
     }
+}
 
-    async fn recall(&mut self, _: usize) -> Result<(), Error> {
+impl ConversationHost for RecordingHost {
+    async fn load_conversation(&mut self, _: usize) -> Result<(), Error> {
         Ok(())
     }
 
@@ -179,7 +172,25 @@ impl Host for RecordingHost {
     async fn compact(&mut self, _: CompactionRecord) -> Result<(), Error> {
         Ok(())
     }
+}
 
+impl CallPermits for RecordingHost {
+    async fn request_permits(&mut self, _: Vec<AdmissionRequest>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn take_permit_decisions(&mut self) -> Vec<AdmissionDecision> {
+        Vec::new()
+    }
+}
+
+impl CallWriteBuffer for RecordingHost {
+    fn buffer_values(&mut self, _: Vec<ValueWrite>) {}
+
+    fn buffer_files(&mut self, _: Vec<Upload>) {}
+}
+
+impl TurnProgress for RecordingHost {
     async fn checkpoint(
         &mut self,
         at: &CheckpointStep,

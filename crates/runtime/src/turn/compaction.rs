@@ -4,7 +4,7 @@
 use crate::limits::budget_meter::{bounded, most_of, price_of, short_of};
 use crate::policy::policy_points::at_summary;
 use crate::turn::drive::ActiveTurn;
-use crate::turn::host::Host;
+use crate::turn::host::{ConversationHost, PartialReplies, TurnBudget, TurnJournal};
 use crate::turn::model::note_interrupted;
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
@@ -40,7 +40,7 @@ pub(crate) struct Compactor<'a> {
 impl Compactor<'_> {
     /// Compacts the conversation if it does not fit. With `prompt_rejected` it is always compacted, because the model reported
     /// that it does not fit. Returns whether it was compacted.
-    pub(crate) async fn make<H: Host>(
+    pub(crate) async fn make<H: TurnJournal + TurnBudget + PartialReplies + ConversationHost>(
         &self,
         turn: &ActiveTurn<'_>,
         ask: &CallModelStep,
@@ -77,7 +77,7 @@ impl Compactor<'_> {
     }
 
     /// Asks the model for a summary. The inner error is that of the model call.
-    async fn summarise<H: Host>(
+    async fn summarise<H: TurnJournal + TurnBudget + PartialReplies>(
         &self,
         turn: &ActiveTurn<'_>,
         (ask, key): (&CallModelStep, &ReplayKey),

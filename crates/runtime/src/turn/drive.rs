@@ -6,7 +6,7 @@ use crate::calls::tools;
 use crate::policy::hooks::{HookLabels, at_checkpoint};
 use crate::policy::policy_points::{self, PolicyOutcome};
 use crate::turn::cancel::CancelSignal;
-use crate::turn::host::{DriveOutcome, Host, HostTier};
+use crate::turn::host::{DriveOutcome, Host, HostTier, TurnJournal, TurnProgress};
 use crate::turn::inline_host::not_durable;
 use crate::turn::provenance::EarlierText;
 use crate::turn::{model, output_schema, undo};
@@ -73,7 +73,7 @@ impl ActiveTurn<'_> {
     }
 
     /// Returns the attachments that arguments of its calls may refer to.
-    pub(crate) fn held<H: Host>(&self, host: &H) -> AttachmentResolver {
+    pub(crate) fn held<H: TurnJournal>(&self, host: &H) -> AttachmentResolver {
         let (session, bytes) = (self.caller.session, self.services.limits.projected_bytes);
         let attachments = host.store().map(|store| self.services.attachments(store));
         AttachmentResolver { attachments, session, bytes }
@@ -165,7 +165,11 @@ pub async fn drive<H: Host>(
 }
 
 /// Collects what joins the turn at a checkpoint: inputs, corrections of its answer, and messages from hooks.
-async fn checkpoint<H: Host>(turn: &ActiveTurn<'_>, at: CheckpointStep, host: &mut H) -> Result<Step, Error> {
+async fn checkpoint<H: TurnJournal + TurnProgress>(
+    turn: &ActiveTurn<'_>,
+    at: CheckpointStep,
+    host: &mut H,
+) -> Result<Step, Error> {
     let history = host.history();
     let was_passed =
         history.was_reached(&at.next_model()) || history.answer(at.key(), &at.effect())?.is_some();

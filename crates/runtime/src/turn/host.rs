@@ -1,7 +1,20 @@
 //! Hosts record the outcomes of a turn's effects and answer from that record.
 //!
 //! The turn code is the same for all hosts. [`crate::turn::journaled_host`] records in a store, [`crate::turn::inline_host`]
-//! records nothing.
+//! records nothing. A host implements one trait per concern, so that code names only the concerns that it uses:
+//!
+//! | trait | concern |
+//! |---|---|
+//! | [`TurnJournal`] | the history of the turn, and the facts that the next write adds to it |
+//! | [`BudgetReservations`] | budget for one effect: reserve, then settle |
+//! | [`TurnBudget`] | whether the turn is metered, and reservations that are made ahead or cancelled |
+//! | [`PartialReplies`] | the persisted text of an unfinished reply |
+//! | [`ConversationHost`] | the messages before the turn |
+//! | [`CallPermits`] | rate limits of tool calls |
+//! | [`CallWriteBuffer`] | values and attachments that calls write |
+//! | [`TurnProgress`] | checkpoints, parking, and the end of the turn |
+//!
+//! [`Host`] is all of them, for [`crate::turn::drive`].
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::step::{CheckpointStep, EndedTurn};
@@ -53,29 +66,10 @@ pub struct ReservationOutcome {
     pub short: Option<BudgetShortfall>,
 }
 
-/// What a model request needs from its caller.
-pub trait ModelRequestHost: Send {
-    /// Persists the text of an unfinished reply.
-    fn keep(&mut self, partial_text: PartialReplyText) -> impl Future<Output = Result<(), Error>> + Send;
-
-    /// Writes the buffered facts and reserves budget for an effect. The effect may begin unless a budget is
-    /// too low.
-    fn reserve(
-        &mut self,
-        reservation: BudgetReservation,
-    ) -> impl Future<Output = Result<ReservationOutcome, Error>> + Send;
-
-    /// Settles what an effect used. `None` counts as all that was reserved for it.
-    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>);
-
-    /// Excludes time spent waiting for the provider from the budgets.
-    fn waited_for_provider(&mut self, time: Duration);
-}
-
-/// Records the facts of one turn while it is driven.
+/// The journal of one turn while it is driven.
 ///
-/// Facts are buffered and written at the next [`Host::flush`], so that related facts share one write.
-pub trait Host: ModelRequestHost {
+/// Facts are buffered and written at the next [`TurnJournal::flush`], so that related facts share one write.
+pub trait TurnJournal: Send {
     /// Returns what this host guarantees.
     fn tier(&self) -> HostTier;
 
@@ -106,39 +100,39 @@ pub trait Host: ModelRequestHost {
         }
     }
 
+    /// Writes the buffered facts. Returns the position of the last record.
+    fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
+
+    /// Reads the history of the turn again, including everything written since.
+    fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Returns the policy's decision at this key, from the journal or from this drive.
     fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided>;
 
     /// Returns the cost of the turn so far.
     fn spending(&self) -> TurnCost;
+}
 
-    /// Buffers values for the next write.
-    fn buffer_values(&mut self, values: Vec<ValueWrite>);
-
-    /// Buffers attachments for the next write.
-    fn buffer_files(&mut self, files: Vec<Upload>);
-
-    /// Buffers rate-limited calls. The next write checks their rate limits.
-    fn request_permits(
+/// Budget for one effect: reserved before it begins, settled when it is over.
+pub trait BudgetReservations: Send {
+    /// Writes the buffered facts and reserves budget for an effect. The effect may begin unless a budget is
+    /// too low.
+    fn reserve(
         &mut self,
-        requests: Vec<AdmissionRequest>,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+        reservation: BudgetReservation,
+    ) -> impl Future<Output = Result<ReservationOutcome, Error>> + Send;
 
-    /// Returns the rate-limit decisions of the last write, in order. Empty if a budget was too low.
-    fn paced(&mut self) -> Vec<AdmissionDecision>;
+    /// Settles what an effect used. `None` counts as all that was reserved for it.
+    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>);
 
-    /// Returns the partial reply to this model call that a dead process had persisted.
-    fn said(&self, key: &ReplayKey) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+    /// Excludes time spent waiting for the provider from the budgets.
+    fn exclude_provider_wait(&mut self, time: Duration);
+}
 
-    /// Writes the buffered facts. Returns the position of the last record.
-    fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
-
+/// The budgets of a whole turn.
+pub trait TurnBudget: BudgetReservations {
     /// Whether budgets are tracked for this turn.
     fn is_metered(&self) -> bool;
-
-    /// Settles calls that were cut short. The second amount is the part of the first that is assumed, not
-    /// known.
-    fn cut_short(&mut self, _: &ReplayKey, _used: UsageAmount, _lost: UsageAmount) {}
 
     /// Writes the buffered facts, and reserves budget for an upcoming effect if enough is left.
     fn reserve_ahead(
@@ -146,18 +140,62 @@ pub trait Host: ModelRequestHost {
         reservation: BudgetReservation,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Reads the history of the turn again, including everything written since.
-    fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Settles a cancelled effect. `assumed` is the part of `used` that is assumed, not known.
+    fn settle_cancelled(&mut self, _: &ReplayKey, _used: UsageAmount, _assumed: UsageAmount) {}
+}
 
+/// The persisted text of an unfinished reply, so that a model can continue it after a crash.
+pub trait PartialReplies: Send {
+    /// Persists text of an unfinished reply.
+    fn persist_partial_reply(
+        &mut self,
+        partial_text: PartialReplyText,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns the text of this model call that a dead process had persisted.
+    fn persisted_partial_reply(
+        &self,
+        _: &ReplayKey,
+    ) -> impl Future<Output = Result<Option<String>, Error>> + Send {
+        std::future::ready(Ok(None))
+    }
+}
+
+/// The messages before a turn.
+pub trait ConversationHost: Send {
     /// Loads the messages before this turn, up to `bytes`.
-    fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
+    fn load_conversation(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Returns the conversation before this turn. Call [`Host::recall`] first.
+    /// Returns the conversation before this turn. Call [`ConversationHost::load_conversation`] first.
     fn conversation(&mut self) -> &mut Conversation;
 
     /// Compacts the conversation that the model is shown.
     fn compact(&mut self, compacted: CompactionRecord) -> impl Future<Output = Result<(), Error>> + Send;
+}
 
+/// Rate limits of tool calls.
+pub trait CallPermits: Send {
+    /// Buffers rate-limited calls. The next write checks their rate limits.
+    fn request_permits(
+        &mut self,
+        requests: Vec<AdmissionRequest>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Takes the rate-limit decisions of the last write, in order. Empty if a budget was too low.
+    fn take_permit_decisions(&mut self) -> Vec<AdmissionDecision>;
+}
+
+/// What calls write in addition to their answers. It is committed with the next write.
+pub trait CallWriteBuffer: Send {
+    /// Buffers values for the next write.
+    fn buffer_values(&mut self, values: Vec<ValueWrite>);
+
+    /// Buffers attachments for the next write.
+    fn buffer_files(&mut self, files: Vec<Upload>);
+}
+
+/// The points where a turn lets others in, pauses or ends.
+pub trait TurnProgress: Send {
     /// Collects what joins the turn here: waiting inputs, and `ours`, which the turn adds itself.
     fn checkpoint(
         &mut self,
@@ -173,4 +211,21 @@ pub trait Host: ModelRequestHost {
 
     /// Ends the turn.
     fn finish(&mut self, done: EndedTurn) -> impl Future<Output = Result<DriveOutcome, Error>> + Send;
+}
+
+/// Everything that driving a turn needs from its host.
+pub trait Host:
+    TurnJournal + TurnBudget + PartialReplies + ConversationHost + CallPermits + CallWriteBuffer + TurnProgress
+{
+}
+
+impl<T> Host for T where
+    T: TurnJournal
+        + TurnBudget
+        + PartialReplies
+        + ConversationHost
+        + CallPermits
+        + CallWriteBuffer
+        + TurnProgress
+{
 }

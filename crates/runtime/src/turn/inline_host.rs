@@ -1,5 +1,8 @@
 //! The host that stores nothing: for scripts, tests and baseline benchmarks.
-use crate::turn::host::{DriveOutcome, Host, HostTier, ModelRequestHost, ReservationOutcome};
+use crate::turn::host::{
+    BudgetReservations, CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier,
+    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnProgress,
+};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::step::{CheckpointStep, EndedTurn};
@@ -41,21 +44,7 @@ pub(crate) fn not_durable(what: &str) -> Error {
     Error::new(Kind::HostNotDurable, format!("{what} needs a durable host, but this one keeps nothing"))
 }
 
-impl ModelRequestHost for InlineHost {
-    async fn keep(&mut self, _: PartialReplyText) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn reserve(&mut self, _: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        Ok(ReservationOutcome { last: Seq(0), short: None })
-    }
-
-    fn settle(&mut self, _: &ReplayKey, _: Option<UsageAmount>) {}
-
-    fn waited_for_provider(&mut self, _: Duration) {}
-}
-
-impl Host for InlineHost {
+impl TurnJournal for InlineHost {
     fn tier(&self) -> HostTier {
         HostTier::Ephemeral
     }
@@ -83,6 +72,14 @@ impl Host for InlineHost {
         }
     }
 
+    async fn flush(&mut self) -> Result<Seq, Error> {
+        Ok(Seq(0))
+    }
+
+    async fn reread(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
         self.decisions.iter().find(|decision| decision.key == *key)
     }
@@ -90,27 +87,19 @@ impl Host for InlineHost {
     fn spending(&self) -> TurnCost {
         self.spending
     }
+}
 
-    fn buffer_values(&mut self, _: Vec<ValueWrite>) {}
-
-    fn buffer_files(&mut self, _: Vec<Upload>) {}
-
-    async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
-        if requests.is_empty() { Ok(()) } else { Err(not_durable("keeping to a rate")) }
+impl BudgetReservations for InlineHost {
+    async fn reserve(&mut self, _: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        Ok(ReservationOutcome { last: Seq(0), short: None })
     }
 
-    fn paced(&mut self) -> Vec<AdmissionDecision> {
-        Vec::new()
-    }
+    fn settle(&mut self, _: &ReplayKey, _: Option<UsageAmount>) {}
 
-    async fn said(&self, _: &ReplayKey) -> Result<Option<String>, Error> {
-        Ok(None)
-    }
+    fn exclude_provider_wait(&mut self, _: Duration) {}
+}
 
-    async fn flush(&mut self) -> Result<Seq, Error> {
-        Ok(Seq(0))
-    }
-
+impl TurnBudget for InlineHost {
     fn is_metered(&self) -> bool {
         false
     }
@@ -118,12 +107,16 @@ impl Host for InlineHost {
     async fn reserve_ahead(&mut self, _: BudgetReservation) -> Result<(), Error> {
         Ok(())
     }
+}
 
-    async fn reread(&mut self) -> Result<(), Error> {
+impl PartialReplies for InlineHost {
+    async fn persist_partial_reply(&mut self, _: PartialReplyText) -> Result<(), Error> {
         Ok(())
     }
+}
 
-    async fn recall(&mut self, _: usize) -> Result<(), Error> {
+impl ConversationHost for InlineHost {
+    async fn load_conversation(&mut self, _: usize) -> Result<(), Error> {
         Ok(())
     }
 
@@ -135,7 +128,25 @@ impl Host for InlineHost {
         self.conversation.compact(compacted);
         Ok(())
     }
+}
 
+impl CallPermits for InlineHost {
+    async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
+        if requests.is_empty() { Ok(()) } else { Err(not_durable("keeping to a rate")) }
+    }
+
+    fn take_permit_decisions(&mut self) -> Vec<AdmissionDecision> {
+        Vec::new()
+    }
+}
+
+impl CallWriteBuffer for InlineHost {
+    fn buffer_values(&mut self, _: Vec<ValueWrite>) {}
+
+    fn buffer_files(&mut self, _: Vec<Upload>) {}
+}
+
+impl TurnProgress for InlineHost {
     async fn checkpoint(
         &mut self,
         _: &CheckpointStep,

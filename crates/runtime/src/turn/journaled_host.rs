@@ -5,7 +5,10 @@ use crate::limits::tool_limits::ask_limiter;
 use crate::turn::cancel::Canceller;
 use crate::turn::conversation_cache::{ConversationCache, ConversationPosition};
 use crate::turn::conversation_reader::{self, LoadedConversation};
-use crate::turn::host::{DriveOutcome, Host, HostTier, ModelRequestHost, ReservationOutcome};
+use crate::turn::host::{
+    BudgetReservations, CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier,
+    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnProgress,
+};
 use crate::turn::model_request::backoff;
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{InterruptedCallAction, TurnHistory, interrupted_call_action};
@@ -424,43 +427,7 @@ fn may_be_written_later(error: &Error) -> bool {
     matches!(error.kind(), StoreFull | StoreBusy | AttachmentUnavailable | AttachmentSwept)
 }
 
-impl ModelRequestHost for JournaledHost {
-    async fn keep(&mut self, partial_text: PartialReplyText) -> Result<(), Error> {
-        (self.partial, self.keeps_text) = (PartialReplyChange::Append(partial_text), true);
-        self.commit(TurnTransition::Continue).await.map(drop)
-    }
-
-    async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        let now = self.services.clock.now();
-        let Some(meter) = self.active_meter() else {
-            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
-        };
-        let low = meter.take_low();
-        if meter.begin(&reservation) {
-            self.tell_low(low);
-            self.reserved.insert(reservation.key);
-            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
-        }
-        meter.release_reservation();
-        let budget_update = meter.take(now);
-        self.note_lost_requests(Some(&reservation.key)).await?;
-        self.commit_holding(reservation, budget_update).await
-    }
-
-    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
-        if let Some(meter) = self.active_meter() {
-            meter.settle(key, used);
-        }
-    }
-
-    fn waited_for_provider(&mut self, time: Duration) {
-        if let Some(meter) = self.meter.as_mut() {
-            meter.leave_out(time);
-        }
-    }
-}
-
-impl Host for JournaledHost {
+impl TurnJournal for JournaledHost {
     fn tier(&self) -> HostTier {
         HostTier::Durable
     }
@@ -495,49 +462,6 @@ impl Host for JournaledHost {
         self.buffered_facts.push(fact);
     }
 
-    fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
-        let now = || self.decisions.iter().find(|decision| decision.key == *key);
-        self.history.decision(key).or_else(now)
-    }
-
-    fn spending(&self) -> TurnCost {
-        self.spending
-    }
-
-    fn buffer_values(&mut self, values: Vec<ValueWrite>) {
-        self.values.extend(values);
-    }
-
-    fn buffer_files(&mut self, files: Vec<Upload>) {
-        self.files.extend(files);
-    }
-
-    async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
-        self.admissions.clear();
-        let Some(limiter) = self.services.limiter.clone() else {
-            self.admission_requests.extend(requests);
-            return Ok(());
-        };
-        for request in requests {
-            let (decision, fact) = ask_limiter(limiter.as_ref(), &self.services, self.org, request).await;
-            self.admissions.push(decision);
-            self.buffered_facts.extend(fact);
-        }
-        Ok(())
-    }
-
-    fn paced(&mut self) -> Vec<AdmissionDecision> {
-        std::mem::take(&mut self.admissions)
-    }
-
-    async fn said(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
-        if !self.keeps_text {
-            return Ok(None);
-        }
-        let partial_text = self.store.said(self.lease.turn).await?;
-        Ok(partial_text.filter(|partial_text| partial_text.key == *key).map(|partial_text| partial_text.text))
-    }
-
     async fn flush(&mut self) -> Result<Seq, Error> {
         let nothing = self.buffered_facts.is_empty() && self.values.is_empty() && self.files.is_empty();
         if nothing && self.admission_requests.is_empty() {
@@ -547,14 +471,56 @@ impl Host for JournaledHost {
         Ok(receipt.places.last().map_or(Seq(0), |place| place.seq))
     }
 
-    fn is_metered(&self) -> bool {
-        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.services))
+    async fn reread(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        self.history = Arc::new(TurnHistory::of(self.store.turn_records(self.lease.turn).await?)?);
+        Ok(())
     }
 
-    fn cut_short(&mut self, key: &ReplayKey, used: UsageAmount, lost: UsageAmount) {
-        if let Some(meter) = self.active_meter() {
-            meter.cut_short(key, used, lost);
+    fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
+        let now = || self.decisions.iter().find(|decision| decision.key == *key);
+        self.history.decision(key).or_else(now)
+    }
+
+    fn spending(&self) -> TurnCost {
+        self.spending
+    }
+}
+
+impl BudgetReservations for JournaledHost {
+    async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        let now = self.services.clock.now();
+        let Some(meter) = self.active_meter() else {
+            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
+        };
+        let low = meter.take_low();
+        if meter.begin(&reservation) {
+            self.tell_low(low);
+            self.reserved.insert(reservation.key);
+            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         }
+        meter.release_reservation();
+        let budget_update = meter.take(now);
+        self.note_lost_requests(Some(&reservation.key)).await?;
+        self.commit_holding(reservation, budget_update).await
+    }
+
+    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
+        if let Some(meter) = self.active_meter() {
+            meter.settle(key, used);
+        }
+    }
+
+    fn exclude_provider_wait(&mut self, time: Duration) {
+        if let Some(meter) = self.meter.as_mut() {
+            meter.leave_out(time);
+        }
+    }
+}
+
+impl TurnBudget for JournaledHost {
+    fn is_metered(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.services))
     }
 
     async fn reserve_ahead(&mut self, reservation: BudgetReservation) -> Result<(), Error> {
@@ -573,13 +539,30 @@ impl Host for JournaledHost {
         Ok(())
     }
 
-    async fn reread(&mut self) -> Result<(), Error> {
-        self.flush().await?;
-        self.history = Arc::new(TurnHistory::of(self.store.turn_records(self.lease.turn).await?)?);
-        Ok(())
+    fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
+        if let Some(meter) = self.active_meter() {
+            meter.settle_cancelled(key, used, assumed);
+        }
+    }
+}
+
+impl PartialReplies for JournaledHost {
+    async fn persist_partial_reply(&mut self, partial_text: PartialReplyText) -> Result<(), Error> {
+        (self.partial, self.keeps_text) = (PartialReplyChange::Append(partial_text), true);
+        self.commit(TurnTransition::Continue).await.map(drop)
     }
 
-    async fn recall(&mut self, bytes: usize) -> Result<(), Error> {
+    async fn persisted_partial_reply(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
+        if !self.keeps_text {
+            return Ok(None);
+        }
+        let partial_text = self.store.said(self.lease.turn).await?;
+        Ok(partial_text.filter(|partial_text| partial_text.key == *key).map(|partial_text| partial_text.text))
+    }
+}
+
+impl ConversationHost for JournaledHost {
+    async fn load_conversation(&mut self, bytes: usize) -> Result<(), Error> {
         if self.recalled.is_some() {
             return Ok(());
         }
@@ -615,7 +598,39 @@ impl Host for JournaledHost {
         }
         Ok(())
     }
+}
 
+impl CallPermits for JournaledHost {
+    async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
+        self.admissions.clear();
+        let Some(limiter) = self.services.limiter.clone() else {
+            self.admission_requests.extend(requests);
+            return Ok(());
+        };
+        for request in requests {
+            let (decision, fact) = ask_limiter(limiter.as_ref(), &self.services, self.org, request).await;
+            self.admissions.push(decision);
+            self.buffered_facts.extend(fact);
+        }
+        Ok(())
+    }
+
+    fn take_permit_decisions(&mut self) -> Vec<AdmissionDecision> {
+        std::mem::take(&mut self.admissions)
+    }
+}
+
+impl CallWriteBuffer for JournaledHost {
+    fn buffer_values(&mut self, values: Vec<ValueWrite>) {
+        self.values.extend(values);
+    }
+
+    fn buffer_files(&mut self, files: Vec<Upload>) {
+        self.files.extend(files);
+    }
+}
+
+impl TurnProgress for JournaledHost {
     async fn checkpoint(
         &mut self,
         at: &CheckpointStep,

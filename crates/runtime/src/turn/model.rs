@@ -5,7 +5,7 @@ use crate::policy::hooks::{EffectHooks, HookedModelRequest, after_model, before_
 use crate::policy::policy_points::{PolicyOutcome, as_ruled, at_model, at_reply, may_fall_back, of_reply};
 use crate::turn::compaction::Compactor;
 use crate::turn::drive::ActiveTurn;
-use crate::turn::host::Host;
+use crate::turn::host::{Host, TurnBudget, TurnJournal};
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience, failed, provider_of,
 };
@@ -242,7 +242,7 @@ async fn ask_one<H: Host>(
 ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
     let ModelCandidate { model, provider, info } = *candidate;
     let window = info.window_bytes.min(turn.services.limits.view_bytes);
-    host.recall(window.saturating_mul(READ_AHEAD)).await?;
+    host.load_conversation(window.saturating_mul(READ_AHEAD)).await?;
     let window = window.saturating_sub(shaped.bytes_over(&turn.resolved_agent.package.system));
     let compactor = Compactor { model, provider, info, window };
     let mut at_once = false;
@@ -266,7 +266,7 @@ async fn ask_one<H: Host>(
 
 /// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
 /// counts as the agent's own.
-fn answered_by<H: Host>(
+fn answered_by<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     effect: ModelCall,
     answered: Option<&ModelName>,
@@ -283,7 +283,7 @@ fn answered_by<H: Host>(
 
 /// Answers the step with the reply of the turn that this one retries. Hooks have seen it; rules decide on it
 /// again.
-async fn reuse<H: Host>(
+async fn reuse<H: TurnJournal + TurnBudget>(
     turn: &ActiveTurn<'_>,
     ask: CallModelStep,
     ReusableReply { model, reply }: ReusableReply,
@@ -302,7 +302,7 @@ async fn reuse<H: Host>(
 }
 
 /// Continues with the outcome of a call, if the policy allows what the model said.
-fn go_on<H: Host>(
+fn go_on<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     ask: CallModelStep,
     outcome: ModelOutcome,
@@ -335,7 +335,8 @@ async fn show<H: Host>(
     let judged = turn.resolved_agent.decides_at(PolicyPoint::Output);
     let (past, store) = (host.history().clone(), host.store().cloned());
     let changes_replies = EffectHooks::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
-    let partial_text = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
+    let partial_text =
+        if info.goes_on && !judged { host.persisted_partial_reply(ask.key()).await? } else { None };
     // The position of the call is known once the buffered facts are written.
     let metered = host.is_metered();
     let effect = |at| {
@@ -399,7 +400,7 @@ async fn show<H: Host>(
 ///
 /// Budgets and costs count the same amount. A call that never went out, or that the provider rejected, used
 /// nothing.
-pub(crate) fn note_interrupted<H: Host>(
+pub(crate) fn note_interrupted<H: TurnJournal + TurnBudget>(
     key: &ReplayKey,
     (info, request): (ModelCapabilities, &ModelRequest<'_>),
     partial: PartialReply,
@@ -410,6 +411,6 @@ pub(crate) fn note_interrupted<H: Host>(
         return;
     }
     let most = most_of(turn.services, info, request);
-    host.cut_short(key, most, most);
+    host.settle_cancelled(key, most, most);
     host.buffer_fact(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
 }

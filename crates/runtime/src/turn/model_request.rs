@@ -4,7 +4,7 @@ use crate::calls::catalogue::Caller;
 use crate::delivery::live::ReplyPublisher;
 use crate::limits::budget_meter::{price_of, used_by};
 use crate::limits::provider_health::{CallRequest, Permit, ProviderPause};
-use crate::turn::host::{Host, HostTier, ModelRequestHost};
+use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnJournal};
 use crate::views::metrics::RetryKind;
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
@@ -161,7 +161,7 @@ impl FailedAttempts {
     }
 
     /// Records the attempts with the next write, if the request has no outcome yet.
-    pub(crate) fn note<H: Host>(self, key: &ReplayKey, host: &mut H) {
+    pub(crate) fn note<H: TurnJournal>(self, key: &ReplayKey, host: &mut H) {
         if let Some(fact) = self.fact(key) {
             host.buffer_fact(fact);
         }
@@ -198,7 +198,7 @@ impl<'a> ModelRequestRunner<'a> {
     /// If an attempt breaks off, its streamed text is retracted. If the model can continue a cut reply, the
     /// next attempt starts with that text. `said` is the text that a dead process had persisted. Failed
     /// attempts are added to `tries`, even if this future is dropped.
-    pub(crate) async fn ask<A: ModelRequestHost>(
+    pub(crate) async fn ask<A: BudgetReservations + PartialReplies>(
         mut self,
         request: ModelRequest<'_>,
         mut partial_text: String,
@@ -241,7 +241,7 @@ impl<'a> ModelRequestRunner<'a> {
             let (until, failure) = (self.services.clock.now(), Failure::from(&error));
             let model = (self.past.models > 1).then(|| request.call.model.clone());
             tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone(), model });
-            asker.waited_for_provider(from.until(until));
+            asker.exclude_provider_wait(from.until(until));
             self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
                 self.services.governor.turned_away(&rate, asked_for, self.services.clock.now());
@@ -294,7 +294,7 @@ impl<'a> ModelRequestRunner<'a> {
             self.services.metrics.tried_again(RetryKind::Model);
             partial_text = if progress.only_text { progress.text } else { String::new() };
             self.services.clock.sleep(pause).await;
-            asker.waited_for_provider(pause);
+            asker.exclude_provider_wait(pause);
             if used.is_none()
                 && let Some(short) = asker.reserve(self.reservation()).await?.short
             {
@@ -312,7 +312,7 @@ impl<'a> ModelRequestRunner<'a> {
 
     /// Admits the call, or returns what the turn must wait for: the provider's rate limit or the provider
     /// itself.
-    async fn admitted<'r, A: ModelRequestHost>(
+    async fn admitted<'r, A: BudgetReservations>(
         &self,
         rate: &ProviderRate,
         (request, began): (&ModelRequest<'r>, Duration),
@@ -447,7 +447,7 @@ impl<'a> ModelRequestRunner<'a> {
     }
 
     /// Waits for the rate limiter. Returns the wait if it is too long for memory.
-    async fn wait_for_provider_rate<A: ModelRequestHost>(
+    async fn wait_for_provider_rate<A: BudgetReservations>(
         &self,
         rate: &ProviderRate,
         request: &ModelRequest<'_>,
@@ -472,13 +472,13 @@ impl<'a> ModelRequestRunner<'a> {
             let is_closed = self.services.governor.is_closed(rate, now);
             self.services.clock.sleep(wait).await;
             if is_closed {
-                asker.waited_for_provider(wait);
+                asker.exclude_provider_wait(wait);
             }
         }
     }
 
     /// Reads one stream to its end.
-    async fn listen<A: ModelRequestHost>(
+    async fn listen<A: PartialReplies>(
         &self,
         (attempt, speaker): (u32, &ReplyPublisher<'_>),
         mut stream: EventStream<'_>,
@@ -521,7 +521,7 @@ impl<'a> ModelRequestRunner<'a> {
             let keeps = self.info.goes_on && self.audience == ReplyAudience::Watchers;
             if keeps && progress.is_due(&self.services.limits, self.services.clock.now()) {
                 let partial_text = progress.take_new(self.key, attempt, self.services.clock.now());
-                asker.keep(partial_text).await.map_err(StreamError::Store)?;
+                asker.persist_partial_reply(partial_text).await.map_err(StreamError::Store)?;
             }
         }
         Ok(())

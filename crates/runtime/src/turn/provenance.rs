@@ -3,7 +3,7 @@
 //!
 //! Collects text only. [`outlast_kernel::provenance`] decides what it means for a call.
 use crate::turn::drive::ActiveTurn;
-use crate::turn::host::Host;
+use crate::turn::host::TurnJournal;
 use outlast_kernel::provenance::{ToolSinks, TrustedText, sinks};
 use outlast_kernel::step::RunToolsStep;
 use outlast_ports::store::Store;
@@ -75,7 +75,7 @@ fn add_typed(record: &Record, typed: &mut Vec<String>) {
 impl ActiveTurn<'_> {
     /// Returns the trusted text for a batch of calls. It is empty if no call needs it: if nothing untrusted was read
     /// before, or if no call has a sink argument.
-    pub(crate) async fn trusted_text<'t, H: Host>(
+    pub(crate) async fn trusted_text<'t, H: TurnJournal>(
         &'t self,
         batch: &'t RunToolsStep,
         labels: &Labels,

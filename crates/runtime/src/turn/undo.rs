@@ -3,7 +3,7 @@ use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::tools;
 use crate::turn::cancel::cancel;
 use crate::turn::drive::ActiveTurn;
-use crate::turn::host::{DriveOutcome, Host};
+use crate::turn::host::{DriveOutcome, Host, TurnJournal};
 use outlast_kernel::step::{self, Step};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::payment::Payment;
@@ -43,7 +43,7 @@ pub(crate) async fn stop<H: Host>(
 }
 
 /// Returns the open payments of calls that did not happen. Payments of calls with unknown outcome stay reserved.
-fn to_free<H: Host>(host: &H) -> Vec<Payment> {
+fn to_free<H: TurnJournal>(host: &H) -> Vec<Payment> {
     let history = host.history();
     let known = history.calls().filter(|(_, call)| call.outcome != Some(ToolOutcome::Unknown));
     known.flat_map(|(key, _)| history.open_payments(&key).cloned().collect::<Vec<_>>()).collect()

@@ -3,7 +3,7 @@ use super::ToolCallScope;
 use crate::attachments::attachment_cache;
 use crate::calls::catalogue::Caller;
 use crate::limits::budget_meter::{bounded, most_of, price_of, short_of};
-use crate::turn::host::{HostTier, ModelRequestHost, ReservationOutcome};
+use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, ReservationOutcome};
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience, backoff, provider_of,
 };
@@ -184,11 +184,13 @@ impl ToolCallScope {
 /// Makes model calls on behalf of a tool call. Stores no partial replies.
 struct CallModelHost<'a>(&'a ToolCallScope);
 
-impl ModelRequestHost for CallModelHost<'_> {
-    async fn keep(&mut self, _: PartialReplyText) -> Result<(), Error> {
+impl PartialReplies for CallModelHost<'_> {
+    async fn persist_partial_reply(&mut self, _: PartialReplyText) -> Result<(), Error> {
         Ok(())
     }
+}
 
+impl BudgetReservations for CallModelHost<'_> {
     async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
         Ok(ReservationOutcome { last: Seq(0), short: self.0.try_to_reserve(reservation).await })
     }
@@ -197,7 +199,7 @@ impl ModelRequestHost for CallModelHost<'_> {
         self.0.settle(key.clone(), used);
     }
 
-    fn waited_for_provider(&mut self, time: Duration) {
+    fn exclude_provider_wait(&mut self, time: Duration) {
         self.0.waited_for_provider(time);
     }
 }

@@ -1,7 +1,7 @@
 //! Applies the changes of hooks to model calls, tool calls and checkpoints.
 use super::{EffectHooks, HookFailure, HookResults};
 use crate::turn::drive::ActiveTurn;
-use crate::turn::host::Host;
+use crate::turn::host::TurnJournal;
 use outlast_kernel::step::{CallModelStep, CheckpointStep};
 use outlast_ports::hook::{
     AfterModel, AfterTool, AtCheckpoint as JoinsAtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel,
@@ -53,7 +53,7 @@ impl EffectHooks<'_> {
 }
 
 /// Runs the hooks before a model call. Their changes are recorded with the call.
-pub(crate) async fn before_model<'t, H: Host>(
+pub(crate) async fn before_model<'t, H: TurnJournal>(
     turn: &'t ActiveTurn<'_>,
     ask: &CallModelStep,
     host: &mut H,
@@ -85,7 +85,7 @@ pub(crate) async fn before_model<'t, H: Host>(
 }
 
 /// Runs the hooks after a model call, and returns the outcome to record.
-pub(crate) async fn after_model<H: Host>(
+pub(crate) async fn after_model<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     key: &ReplayKey,
     outcome: ModelOutcome,
@@ -198,7 +198,7 @@ pub(crate) fn completed_as_recorded(hooks: EffectHooks<'_>, result: ToolResult) 
 }
 
 /// Runs the hooks at a checkpoint, and returns their messages to the model.
-pub(crate) async fn at_checkpoint<H: Host>(
+pub(crate) async fn at_checkpoint<H: TurnJournal>(
     turn: &ActiveTurn<'_>,
     at: &CheckpointStep,
     host: &H,
