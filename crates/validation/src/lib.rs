@@ -10,6 +10,7 @@
 mod pattern;
 mod schema;
 mod schema_graph;
+mod unique_items;
 mod work_estimate;
 
 pub use pattern::{ReplaceError, compile_regex, expanded_size, replace_all};

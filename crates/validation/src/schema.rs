@@ -1,6 +1,7 @@
 //! A schema that has been measured and compiled.
 use crate::pattern::COMPILED_BYTES;
 use crate::schema_graph::{SchemaGraph, SchemaRejection};
+use crate::unique_items::UniqueItems;
 use crate::work_estimate::{BACKTRACKS, DEPTH_INLINE, EstimateLimits, WorkLimitExceeded, estimate};
 use jsonschema::{PatternOptions, Validator};
 use outlast_vocab::limits::{VALIDATION_STEPS, VALIDATION_STEPS_INLINE};
@@ -91,7 +92,11 @@ impl Schema {
         let graph = measured(schema)?;
         // Checking the format `regex` would compile the value as a regular expression, so it is only an
         // annotation here.
-        let options = jsonschema::options().with_format("regex", |_: &str| true);
+        let options = jsonschema::options()
+            .with_format("regex", |_: &str| true)
+            .with_keyword("uniqueItems", |_, value, _| {
+                Ok(Box::new(UniqueItems(value == &Value::Bool(true))))
+            });
         let options = if graph.backtracks {
             let limit = usize::try_from(BACKTRACKS).unwrap_or(usize::MAX);
             options.with_pattern_options(

@@ -26,6 +26,12 @@ const ANCHORS: [&str; 2] = ["$anchor", "$dynamicAnchor"];
 /// Steps of validating one part of a value against a built-in schema of the JSON Schema project.
 const BUILT_IN_STEPS: u64 = 1_000;
 
+/// The host of the built-in schemas.
+const BUILT_IN_HOST: &str = "json-schema.org";
+
+/// Steps of dividing a number exactly, for `multipleOf`.
+const DIVISION_STEPS: u64 = 50;
+
 /// Bytes of text that are compared in one step.
 pub(crate) const BYTES_PER_STEP: usize = 32;
 
@@ -248,32 +254,33 @@ struct SchemaReader<'s> {
     /// The document, and every schema in it that has an identifier.
     resources: Vec<&'s Value>,
     anchors: HashMap<&'s str, Vec<&'s Value>>,
+    /// Whether an identifier makes it unclear which references lead to a built-in schema.
+    hides_built_in: bool,
 }
 
 impl<'s> SchemaReader<'s> {
     fn new(document: &'s Value) -> Self {
         let graph = SchemaGraph { parts: Vec::new(), backtracks: false, size: 0 };
         let (known, unread, anchors) = (HashMap::new(), Vec::new(), HashMap::new());
-        let mut reader = Self { graph, known, unread, resources: vec![document], anchors };
-        let old =
-            document.get("$schema").and_then(Value::as_str).is_some_and(|name| name.contains("draft-04"));
-        let mut rest = vec![document];
-        while let Some(value) = rest.pop() {
-            match value {
-                Value::Array(values) => rest.extend(values),
-                Value::Object(members) => {
-                    reader.register_names(value, members, old);
-                    rest.extend(members.values());
-                }
-                _ => {}
-            }
+        let (resources, hides_built_in) = (vec![document], false);
+        let mut reader = Self { graph, known, unread, resources, anchors, hides_built_in };
+        // A schema within the document may be written in another draft than the document.
+        let is_old = |schema: &&Map<String, Value>| {
+            schema.get("$schema").and_then(Value::as_str).is_some_and(|name| name.contains("draft-04"))
+        };
+        let objects = objects_within(document);
+        let old = objects.iter().filter_map(|schema| schema.as_object()).any(|schema| is_old(&schema));
+        for schema in objects {
+            reader.register_names(schema, old);
         }
+        let mut ids = reader.resources.iter().map(|schema| lower_case_id(schema));
+        reader.hides_built_in = ids.any(|id| id.contains(BUILT_IN_HOST) || !is_plain(&id));
         reader
     }
 
     /// Records the names under which references find a schema.
-    fn register_names(&mut self, schema: &'s Value, members: &'s Map<String, Value>, old: bool) {
-        let text = |name: &str| members.get(name).and_then(Value::as_str);
+    fn register_names(&mut self, schema: &'s Value, old: bool) {
+        let text = |name: &str| schema.get(name).and_then(Value::as_str);
         for id in [text("$id"), text("id").filter(|_| old)].into_iter().flatten() {
             let anchor = id.split_once('#').map(|(_, anchor)| anchor).filter(|anchor| !anchor.is_empty());
             if let Some(anchor) = anchor {
@@ -321,6 +328,7 @@ impl<'s> SchemaReader<'s> {
         let named = || value.as_object().into_iter().flatten();
         match keyword {
             "enum" | "const" | "required" | "dependentRequired" => part.steps += steps_to_compare(value),
+            "multipleOf" => part.steps += DIVISION_STEPS,
             "uniqueItems" => part.unique = value == &Value::Bool(true),
             "pattern" => part.pattern = value.as_str().map(|text| self.pattern(text)).transpose()?,
             "properties" => {
@@ -367,55 +375,102 @@ impl<'s> SchemaReader<'s> {
 
     fn refer(&mut self, part: &mut SchemaPart, reference: &str) -> Result<(), String> {
         let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let fragment = decoded(fragment);
-        let resources = self.resources_at(address);
-        let found: Vec<&'s Value> = if fragment.is_empty() || fragment.starts_with('/') {
-            resources.iter().filter_map(|resource| resource.pointer(&fragment)).collect()
-        } else {
-            self.anchors.get(fragment.as_ref() as &str).cloned().unwrap_or_default()
-        };
-        if found.is_empty() && is_built_in(address) {
-            part.steps_for_each = part.steps_for_each.saturating_add(BUILT_IN_STEPS);
-            return Ok(());
+        if fragment.contains('#') {
+            return Err(format!("the reference `{reference}` has two fragments"));
         }
-        if found.is_empty() {
+        let address = address.to_ascii_lowercase();
+        let is_built_in = is_built_in(&address);
+        if is_built_in || (self.hides_built_in && !address.is_empty()) {
+            part.steps_for_each = part.steps_for_each.saturating_add(BUILT_IN_STEPS);
+        }
+        let is_foreign = is_built_in && !self.hides_built_in;
+        let found = if is_foreign { Vec::new() } else { self.targets(&address, fragment) };
+        if found.is_empty() && !is_built_in {
             return Err(format!("the reference `{reference}` leads to nothing within the schema"));
         }
         part.in_place.extend(found.into_iter().map(|schema| self.part(schema)));
         Ok(())
     }
 
-    /// Returns the resources that an address may refer to: those whose identifier has the same end, or all.
-    fn resources_at(&self, address: &str) -> Vec<&'s Value> {
-        if is_built_in(address) {
-            return Vec::new();
+    /// Returns the schemas that a reference may lead to.
+    fn targets(&self, address: &str, fragment: &str) -> Vec<&'s Value> {
+        let pointer = decoded(fragment);
+        if pointer.is_empty() || pointer.starts_with('/') {
+            let resources = self.resources_at(address);
+            return resources.into_iter().filter_map(|resource| value_at(resource, &pointer)).collect();
         }
-        let plain = |text: &str| {
-            let is_plain =
-                |one: char| one.is_ascii_alphanumeric() || matches!(one, '.' | '_' | '-' | ':' | '/');
-            text.chars().all(is_plain) && !text.split('/').any(|segment| segment == "." || segment == "..")
-        };
-        let last = |text: &str| text.trim_end_matches('#').rsplit('/').next().unwrap_or_default().to_owned();
-        let id = |schema: &Value| {
-            let id = schema.get("$id").or_else(|| schema.get("id")).and_then(Value::as_str);
-            id.map(str::to_owned).unwrap_or_default()
-        };
-        let name = last(address);
-        if name.is_empty() || !plain(address) {
+        // An anchor is found as it is written.
+        let names = [Some(fragment), Some(pointer.as_str()).filter(|pointer| *pointer != fragment)];
+        names.into_iter().flatten().filter_map(|name| self.anchors.get(name)).flatten().copied().collect()
+    }
+
+    /// Returns the resources that an address in lower case may refer to: those whose identifier has the same end, or
+    /// all.
+    fn resources_at(&self, address: &str) -> Vec<&'s Value> {
+        let name = last_segment(address);
+        if name.is_empty() || !is_plain(address) {
             return self.resources.clone();
         }
-        let ends_alike = |resource: &&&'s Value| {
-            let id = id(resource);
-            last(&id) == name || !plain(id.trim_end_matches('#'))
+        let may_match = |resource: &&&'s Value| {
+            let id = lower_case_id(resource);
+            let is_root = std::ptr::eq::<Value>(**resource, self.resources[0]);
+            let end = last_segment(&id);
+            // The address of a resource without a last segment depends on the resource around it.
+            end == name || (end.is_empty() && !is_root) || !is_plain(&id)
         };
-        self.resources.iter().filter(ends_alike).copied().collect()
+        self.resources.iter().filter(may_match).copied().collect()
     }
 }
 
-/// Returns whether an address belongs to the JSON Schema project, whose schemas are built in.
+/// Returns every object in a value, including the value itself.
+fn objects_within(value: &Value) -> Vec<&Value> {
+    let (mut objects, mut rest) = (Vec::new(), vec![value]);
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Array(values) => rest.extend(values),
+            Value::Object(members) => {
+                objects.push(value);
+                rest.extend(members.values());
+            }
+            _ => {}
+        }
+    }
+    objects
+}
+
+/// Returns the identifier of a resource in lower case, without an empty fragment, or an empty text.
+fn lower_case_id(schema: &Value) -> String {
+    let id = schema.get("$id").or_else(|| schema.get("id")).and_then(Value::as_str);
+    id.unwrap_or_default().trim_end_matches('#').to_ascii_lowercase()
+}
+
+/// Returns whether an address in lower case keeps its last segment when it is resolved and normalized.
+fn is_plain(address: &str) -> bool {
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || matches!(one, '.' | '_' | '-' | ':' | '/');
+    let has_port = address.split_once("//").is_some_and(|(_, rest)| rest.contains(':'));
+    address.chars().all(is_plain)
+        && !has_port
+        && !address.split('/').any(|segment| segment == "." || segment == "..")
+}
+
+/// Returns what follows the last separator of an address.
+fn last_segment(address: &str) -> &str {
+    address.rsplit(['/', ':']).next().unwrap_or_default()
+}
+
+/// Returns whether an address in lower case belongs to the JSON Schema project, whose schemas are built in.
 fn is_built_in(address: &str) -> bool {
     let rest = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"));
-    rest.is_some_and(|rest| rest.starts_with("json-schema.org/"))
+    rest.and_then(|rest| rest.strip_prefix(BUILT_IN_HOST)).is_some_and(|path| path.starts_with('/'))
+}
+
+/// Returns the value at a JSON pointer. Unlike [`Value::pointer`], reads the index `01` as 1, as the validator does.
+fn value_at<'s>(value: &'s Value, pointer: &str) -> Option<&'s Value> {
+    pointer.split('/').skip(1).try_fold(value, |value, segment| match value {
+        Value::Array(values) => values.get(segment.parse::<usize>().ok()?),
+        Value::Object(members) => members.get(&segment.replace("~1", "/").replace("~0", "~")),
+        _ => None,
+    })
 }
 
 /// Decodes the percent-encoding of a fragment.

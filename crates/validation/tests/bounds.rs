@@ -107,19 +107,88 @@ fn doubling_recursion_is_refused_by_value() {
     assert_eq!(schema.check(&json!({ "a": { "a": {} } })).unwrap(), SchemaVerdict::Valid);
 }
 
+/// Returns a schema whose `$ref` leads to the definition `x` with 2^39 steps, beside other definitions.
+fn hidden(reference: &str, x: &Value, others: &Value) -> Value {
+    let mut bomb = chain(39, |next| json!({ "allOf": [next, next] }));
+    for (name, value) in x.as_object().unwrap() {
+        bomb[name.as_str()] = value.clone();
+    }
+    let mut schema = json!({ "allOf": [{ "$ref": reference }], "$defs": { "x": bomb } });
+    for (name, value) in others.as_object().unwrap() {
+        schema["$defs"][name.as_str()] = value.clone();
+    }
+    schema
+}
+
+// Regression: a reference that looked built in, or had a decoy with a similar name, was not measured.
 #[test]
-fn colliding_elements_are_refused() {
-    // The hash of nested lists does not include where a list ends, so each of these is compared with every
-    // other.
+fn schemas_behind_disguised_names_are_measured() {
+    let decoy = json!({ "y": { "$id": "http://other/host" } });
+    let id = |id: &str| json!({ "$id": id });
+    for schema in [
+        hidden("https://json-schema.org/x", &id("https://json-schema.org/x"), &json!({})),
+        hidden("HTTPS://JSON-SCHEMA.ORG/x", &id("https://json-schema.org/x"), &json!({})),
+        hidden("https://json-schema.org/x", &id("https://json%2Dschema.org/x"), &json!({})),
+        hidden("http://host", &id("HTTP://HOST"), &decoy),
+        hidden("http://host", &id("http://host:"), &decoy),
+        hidden("http://host", &id("http://host/"), &decoy),
+        hidden("urn:host", &id("urn:host"), &decoy),
+    ] {
+        assert!(refused(&schema).starts_with("schema_size"), "{schema}");
+    }
+    let relative = json!({ "$id": "urn:a", "allOf": [{ "$ref": "host" }],
+        "$defs": { "x": hidden("", &id("urn:host"), &json!({}))["$defs"]["x"], "y": decoy["y"] } });
+    refused(&relative);
+}
+
+// Regression: names and indices were decoded in another way than by the validator, and led to a decoy.
+#[test]
+fn anchors_and_indices_are_read_like_the_validator() {
+    let mut defs = serde_json::Map::new();
+    for level in 0..39 {
+        let next = json!({ "$ref": format!("#/definitions/d{}", level + 1) });
+        defs.insert(format!("d{level}"), json!({ "allOf": [next, next] }));
+    }
+    defs.insert("d39".to_owned(), json!({ "type": "string" }));
+    defs.insert("x".to_owned(), json!({ "$id": "#a%62", "allOf": [{ "$ref": "#/definitions/d0" }] }));
+    defs.insert("y".to_owned(), json!({ "$id": "#ab" }));
+    let mut schema = json!({ "$schema": "http://json-schema.org/draft-07/schema#",
+        "allOf": [{ "$ref": "#a%62" }], "definitions": defs });
+    assert!(refused(&schema).starts_with("schema_size"));
+    schema["allOf"] = json!([{ "$ref": "#/list/01" }]);
+    schema["list"] = json!([true, { "$ref": "#/definitions/d0" }]);
+    schema["definitions"]["y"] = json!({ "$id": "decoy", "list": { "01": true } });
+    assert!(refused(&schema).starts_with("schema_size"));
+    assert_eq!(refused(&json!({ "$ref": "a#b#c" })), "the reference `a#b#c` has two fragments");
+}
+
+// Regression: the validator hashes lists without their ends, and compared each of these with every other.
+#[test]
+fn unique_items_are_checked_in_linear_time() {
     let list = |bits: u32| {
-        (0..16)
-            .fold(json!([]), |list, bit| if bits >> bit & 1 == 1 { json!([list]) } else { json!([list, []]) })
+        let more =
+            (0..12).fold(
+                json!([]),
+                |list, bit| if bits >> bit & 1 == 1 { json!([list]) } else { json!([list, []]) },
+            );
+        let mut values = vec![json!(1); 200];
+        values.push(more);
+        json!(values)
     };
-    let values: Vec<Value> = (0..8_000).map(list).collect();
+    let mut values: Vec<Value> = (0..1_500).map(list).collect();
     let schema = Schema::new(&json!({ "uniqueItems": true })).unwrap();
-    assert_eq!(schema.check(&json!(values)).unwrap_err().kind(), Kind::LimitExceeded);
-    let numbers: Vec<u32> = (0..100_000).collect();
-    assert_eq!(schema.check(&json!(numbers)).unwrap(), SchemaVerdict::Valid);
+    let began = Instant::now();
+    assert_eq!(schema.check(&json!(values)).unwrap(), SchemaVerdict::Valid);
+    values.push(list(7));
+    let errors = ["at the root: elements must be unique, but those at 7 and 1500 are equal".to_owned()];
+    assert_eq!(schema.check(&json!(values)).unwrap(), SchemaVerdict::Errors(errors.to_vec()));
+    assert!(began.elapsed() < SOON, "took {:?}", began.elapsed());
+    let is_unique = |values: Value| schema.check(&values).unwrap() == SchemaVerdict::Valid;
+    assert!(!is_unique(json!([1, "1", 1.0])) && is_unique(json!([1, "1", true, [1], null])));
+    assert!(!is_unique(json!([{ "a": 1, "b": [2] }, { "b": [2], "a": 1 }])));
+    assert!(is_unique(json!((0..50_000).map(|id| json!({ "id": id })).collect::<Vec<_>>())));
+    let any = Schema::new(&json!({ "uniqueItems": false })).unwrap();
+    assert_eq!(any.check(&json!([1, 1])).unwrap(), SchemaVerdict::Valid);
 }
 
 #[test]

@@ -113,11 +113,22 @@ impl GenerationBytes<'_> {
             18 => ("uniqueItems", json!(true)),
             19 => ("enum", json!([1, "a", ["a"], { "a": 1 }])),
             20 => ("type", json!(["object", "array", "string"])),
-            21 => ("$id", json!(format!("r{}", self.below(6)))),
+            21 => ("$id", json!(self.address())),
             22 => ("$dynamicAnchor", json!("T")),
             23 => ("$dynamicRef", json!("#T")),
-            24 => ("$ref", json!(format!("r{}", self.below(6)))),
+            24 => ("$ref", json!(self.address())),
             _ => ("$ref", json!(format!("#/$defs/d{}", self.below(DEFINITIONS)))),
+        }
+    }
+
+    /// Returns an address of a resource, in one of several spellings.
+    fn address(&mut self) -> String {
+        let number = self.below(12);
+        let name = number % 3;
+        match number / 3 {
+            0 | 1 => format!("r{number}"),
+            2 => format!("https://json-schema.org/r{name}"),
+            _ => format!("HTTP://A/../R{name}"),
         }
     }
 
