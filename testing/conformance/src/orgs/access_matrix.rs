@@ -254,7 +254,12 @@ pub(super) fn called_methods() -> BTreeSet<&'static str> {
 /// Returns the names of all methods of a store, taken from the source of its traits.
 pub(super) fn store_methods() -> BTreeSet<&'static str> {
     let sources = [
-        include_str!("../../../../crates/ports/src/store.rs"),
+        include_str!("../../../../crates/ports/src/inbox.rs"),
+        include_str!("../../../../crates/ports/src/turns.rs"),
+        include_str!("../../../../crates/ports/src/journal.rs"),
+        include_str!("../../../../crates/ports/src/queries.rs"),
+        include_str!("../../../../crates/ports/src/branches.rs"),
+        include_str!("../../../../crates/ports/src/content_queries.rs"),
         include_str!("../../../../crates/ports/src/attachment_upload.rs"),
         include_str!("../../../../crates/ports/src/outbox.rs"),
         include_str!("../../../../crates/ports/src/orgs.rs"),
@@ -266,7 +271,22 @@ pub(super) fn store_methods() -> BTreeSet<&'static str> {
         include_str!("../../../../crates/ports/src/archive.rs"),
         include_str!("../../../../crates/ports/src/search.rs"),
     ];
+    for name in store_traits() {
+        let head = format!("\npub trait {name}: Send + Sync {{");
+        assert!(
+            sources.iter().any(|source| source.contains(&head)),
+            "add the source of `{name}` to this list"
+        );
+    }
     sources.into_iter().flat_map(trait_methods).collect()
+}
+
+/// Returns the traits that `Store` combines.
+fn store_traits() -> impl Iterator<Item = &'static str> {
+    let source = include_str!("../../../../crates/ports/src/store.rs");
+    let (_, combined) = source.split_once("pub trait Store:").expect("the trait is in this file");
+    let (combined, _) = combined.split_once('{').expect("it has a body");
+    combined.split('+').map(str::trim)
 }
 
 /// Returns the methods of the store traits in a source file.
