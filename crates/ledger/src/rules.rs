@@ -46,7 +46,8 @@ pub use retry::retry;
 pub use search::find;
 pub use tree::{delete, fork, rewind, settle};
 pub use turn::{
-    StopRequest, accept, cancel, claim, commit, has_work, next_wake, open, release_lease, renew, resolve,
+    StopRequest, accept, agenda, cancel, claim, commit, has_work, next_wake, open, release_lease, renew,
+    resolve,
 };
 pub use votes::{approval_progress, grants, revoke_grant, session_grants, vote};
 

@@ -1,7 +1,7 @@
 //! Accepts inputs and advances turns.
 use super::budget::{close, delete_budget_waits, must_wait, reserve_first_call, update_accounts};
 use super::external_content::count_use;
-use super::guard::{count_death, release, runs_alone, trial_window};
+use super::guard::{count_death, has_suspect, release, runs_alone, trial_window};
 use super::notices::{delete_notices, schedule_notices};
 use super::orgs::{AuditedAction, audit_action, resolve_action};
 use super::payment_outbox;
@@ -16,6 +16,7 @@ use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::budget::{FirstCallReservation, ReservationResult};
 use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, SessionTarget};
+use outlast_ports::queries::WorkerAgenda;
 use outlast_ports::turns::{
     ClaimedTurn, Commit, CommitReceipt, CrashGuard, Fence, Lease, LeaseRequest, PartialReplyChange,
     PartialReplyText, TrialState, TurnAfterCommit, TurnNo, TurnTransition,
@@ -354,6 +355,16 @@ pub fn has_work(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<bo
 pub fn next_wake(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
     rows.access().require_operator()?;
     rows.next_wake()
+}
+
+/// Returns the work that a worker can find.
+pub fn agenda(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<WorkerAgenda, Error> {
+    Ok(WorkerAgenda {
+        has_work: has_work(rows, worker, now)?,
+        has_suspect: has_suspect(rows, now)?,
+        next_wake: next_wake(rows)?,
+        next_notice: rows.next_notice()?,
+    })
 }
 
 /// Returns sessions that need a worker: ready, due, or left by a dead worker.
