@@ -1,5 +1,5 @@
 //! The interface that a database implements: units of work over rows.
-use crate::rows::{ReadRows, Rows};
+use crate::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::StoreStatus;
 use outlast_vocab::Error;
@@ -20,7 +20,7 @@ pub trait Backend: Send + Sync + 'static {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static;
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static;
 
     /// Returns a number that changes when another process changes the database.
     fn changes(&self) -> BoxFuture<'_, Result<u64, Error>>;

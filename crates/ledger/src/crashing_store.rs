@@ -3,7 +3,7 @@
 //! [`CrashingStore`] wraps another store and simulates one life of a process. It crashes before a write happens, or after it
 //! happened but before the caller learns of it. After the crash, writes never return. The test keeps the [`SimulatedProcess`]:
 //! it counts the writes, remembers what each of them wrote, and reports the crash.
-use crate::rows::{ReadRows, Rows};
+use crate::rows::{QueryRows, ReadRows, Rows};
 use crate::{Backend, rules};
 use outlast_ports::BoxFuture;
 use outlast_ports::journal::FeedCursor;
@@ -193,7 +193,7 @@ impl<B: Backend> Backend for CrashingStore<B> {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.inner.read(query)
     }

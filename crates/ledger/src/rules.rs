@@ -51,7 +51,7 @@ pub use turn::{
 };
 pub use votes::{approval_progress, grants, revoke_grant, session_grants, vote};
 
-use crate::rows::{LastEnded, ReadRows, RecordBody, RecordRow, Rows, SessionRow, TurnRow};
+use crate::rows::{LastEnded, RecordBody, RecordRow, Rows, SessionRow, SessionRows, TurnRow, TurnRows};
 use outlast_ports::turns::TurnNo;
 use outlast_views::SessionState;
 use outlast_vocab::cost::Cost;
@@ -147,12 +147,12 @@ fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) ->
     }
 }
 
-fn session_row(rows: &dyn ReadRows, id: SessionId) -> Result<SessionRow, Error> {
+fn session_row(rows: &dyn SessionRows, id: SessionId) -> Result<SessionRow, Error> {
     rows.session_by_id(id)?
         .ok_or_else(|| Error::new(Kind::SessionNotFound, format!("no session has the id {id}")))
 }
 
-fn turn_row(rows: &dyn ReadRows, id: TurnId) -> Result<TurnRow, Error> {
+fn turn_row(rows: &dyn TurnRows, id: TurnId) -> Result<TurnRow, Error> {
     rows.turn_by_id(id)?.ok_or_else(|| Error::new(Kind::TurnNotFound, format!("no turn has the id {id}")))
 }
 
@@ -161,6 +161,6 @@ fn required_row<T>(what: &str, row: Option<T>) -> Result<T, Error> {
     row.ok_or_else(|| Error::new(Kind::StoreCorrupt, format!("a row refers to a {what} that is not there")))
 }
 
-fn turn_by_no(rows: &dyn ReadRows, no: TurnNo) -> Result<TurnRow, Error> {
+fn turn_by_no(rows: &dyn TurnRows, no: TurnNo) -> Result<TurnRow, Error> {
     required_row("turn", rows.turn(no)?)
 }

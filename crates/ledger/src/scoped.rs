@@ -8,7 +8,7 @@
 mod rows;
 
 use crate::Backend;
-use crate::rows::{ReadRows, Rows};
+use crate::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::StoreStatus;
 use outlast_vocab::access::{Access, Scope};
@@ -48,10 +48,10 @@ impl Backend for ScopedStore {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         let access = self.access.clone();
-        let query = move |rows: &dyn ReadRows| {
+        let query = move |rows: &dyn QueryRows| {
             access.require(Scope::Read)?;
             query(&VisibleRows::new(rows, &access)).map(box_result)
         };
@@ -76,7 +76,7 @@ crate::implement_store!(ScopedStore);
 /// The result of a unit of work, with its type erased.
 type BoxedResult = Box<dyn Any + Send>;
 type BoxedUnit = Box<dyn FnOnce(&mut dyn Rows) -> Result<BoxedResult, Error> + Send>;
-type BoxedQuery = Box<dyn FnOnce(&dyn ReadRows) -> Result<BoxedResult, Error> + Send>;
+type BoxedQuery = Box<dyn FnOnce(&dyn QueryRows) -> Result<BoxedResult, Error> + Send>;
 
 fn box_result<T: Send + 'static>(answer: T) -> BoxedResult {
     Box::new(answer)

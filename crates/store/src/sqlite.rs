@@ -10,7 +10,7 @@ use crate::tables::{Tables, has_duties};
 use crate::workers::WorkerRegistry;
 use crate::writer::{ClosureUnit, Writer, WriterJob};
 use outlast_ledger::Backend;
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::metrics::HistogramValue;
 use outlast_ports::store::{Durability, StoreStatus};
@@ -229,7 +229,7 @@ impl Backend for SqliteStore {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.shared.reads.fetch_add(1, Relaxed);
         let answer = self.readers.read(&self.shared, |tables| query(tables));

@@ -1,20 +1,35 @@
 //! Reads and writes rows, inside a transaction that the caller begins and ends.
 //!
-//! `read` implements [`ReadRows`](outlast_ledger::rows::ReadRows), and `write` implements
-//! [`Rows`](outlast_ledger::rows::Rows). `column` converts values to columns and back, and `held` caches rows
-//! for the writer. Every statement is prepared once per connection.
+//! A module per concern implements the traits of [`outlast_ledger::rows`], with its statements and the conversion of its
+//! rows. `column` converts single values to columns and back, and `row_cache` caches rows for the writer. Every statement
+//! is prepared once per connection. Columns that never change are written once, by the insert.
+mod approvals;
+mod audit;
+mod calls;
 mod column;
-mod read;
+mod configs;
+mod contents;
+mod journal;
+mod leases;
+mod limits;
+mod orgs;
+mod payments;
 mod row_cache;
+mod search;
+mod sessions;
+mod signatures;
+mod sinks;
 #[cfg(test)]
 mod tests;
-mod write;
+mod turns;
+mod values;
+mod waits;
 
 pub(crate) use row_cache::RowCache;
 
 use crate::error::from_sqlite;
 use crate::sqlite::SharedState;
-use outlast_ledger::rows;
+use outlast_ledger::rows::{self, QueryRows, ReadRows, RowAccess, Rows};
 use outlast_vocab::{Error, WorkerId};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use std::fmt::Display;
@@ -98,6 +113,14 @@ impl<'c> Tables<'c> {
         self.conn.prepare_cached(sql).map_err(from_sqlite)
     }
 }
+
+impl RowAccess for Tables<'_> {}
+
+impl ReadRows for Tables<'_> {}
+
+impl QueryRows for Tables<'_> {}
+
+impl Rows for Tables<'_> {}
 
 /// Returns whether a row was refused because its id exists. The ledger checks all other unique columns.
 fn is_taken(cause: &rusqlite::Error) -> bool {

@@ -4,8 +4,8 @@ use super::orgs::{AuditedAction, audit_action};
 use super::search::index_record;
 use super::{append, empty_session, lookup, required_row, session_row};
 use crate::rows::{
-    AttachmentRow, ClaimRow, ReadRows, RecordAddress, RecordBody, RecordRange, RecordRow, ResolutionRow,
-    Rows, SessionNo, SessionRow, TurnRow,
+    AttachmentRow, ClaimRow, ContentRows, ContentWrites, ReadRows, RecordAddress, RecordBody, RecordRange,
+    RecordRow, ResolutionRow, Rows, SessionNo, SessionRow, Signatures, TurnRow, TurnWrites,
 };
 use outlast_ports::archive::{
     ArchiveLineReader, ExportedRecords, ImportRequest, ImportResult, RecordPage, RerunAudit, SessionOutline,
@@ -143,7 +143,7 @@ struct Packages<'a> {
 }
 
 impl Packages<'_> {
-    fn add(&mut self, rows: &dyn ReadRows, fingerprint: Option<Hash>) -> Result<(), Error> {
+    fn add(&mut self, rows: &dyn ContentRows, fingerprint: Option<Hash>) -> Result<(), Error> {
         let has = |line: &PackageLine| Some(line.hash) == fingerprint;
         let new = fingerprint.filter(|hash| !self.known.contains(hash) && !self.lines.iter().any(has));
         let Some(fingerprint) = new else { return Ok(()) };
@@ -157,7 +157,7 @@ impl Packages<'_> {
     }
 }
 
-fn part(rows: &dyn ReadRows, hash: Hash) -> Result<PackageLine, Error> {
+fn part(rows: &dyn ContentRows, hash: Hash) -> Result<PackageLine, Error> {
     let json = rows.package(hash)?.and_then(|bytes| String::from_utf8(bytes).ok());
     let json =
         json.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("no package has the hash {hash}")))?;
@@ -355,7 +355,7 @@ fn resolve_node(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Res
 
 impl SessionImport {
     /// Returns whether this database exported the imported lines, for the same organisation.
-    fn is_signed_here(&self, rows: &dyn Rows) -> Result<bool, Error> {
+    fn is_signed_here(&self, rows: &dyn Signatures) -> Result<bool, Error> {
         let Some(signature) = self.line.signature else { return Ok(false) };
         let proof = rows.sign_session(self.row.org, self.line.fingerprint(&self.turn_lines, &self.values))?;
         Ok(signature.eq_constant_time(&proof))
@@ -363,7 +363,7 @@ impl SessionImport {
 
     fn turn(
         &mut self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn TurnWrites,
         line: TurnLine,
         parent: Option<RecordAddress>,
     ) -> Result<(), Error> {
@@ -461,7 +461,7 @@ impl SessionImport {
     }
 
     /// Records which turn this one retries, if that turn exists here.
-    fn retries(&mut self, rows: &mut dyn Rows, turn: TurnNo, original: TurnId) -> Result<(), Error> {
+    fn retries(&mut self, rows: &mut dyn TurnWrites, turn: TurnNo, original: TurnId) -> Result<(), Error> {
         let original = rows.turn_by_id(original)?.map(|original| original.no);
         if let Some(row) = self.turns.values_mut().find(|row| row.no == turn) {
             row.retry_of = original;
@@ -472,7 +472,7 @@ impl SessionImport {
 
     fn attachment(
         &mut self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn ContentWrites,
         line: AttachmentLine,
         outside: &BTreeMap<AttachmentId, ExternalUpload>,
     ) -> Result<(), Error> {
@@ -486,7 +486,7 @@ impl SessionImport {
         Ok(())
     }
 
-    fn content(&mut self, rows: &mut dyn Rows, bytes: &[u8]) -> Result<(), Error> {
+    fn content(&mut self, rows: &mut dyn ContentWrites, bytes: &[u8]) -> Result<(), Error> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.bytes.extend_from_slice(bytes);
         let Some(ImportedFile { line, bytes }) =
@@ -500,7 +500,7 @@ impl SessionImport {
 
     fn attached(
         &self,
-        rows: &mut dyn Rows,
+        rows: &mut dyn ContentWrites,
         line: AttachmentLine,
         location: BlobLocation,
     ) -> Result<(), Error> {

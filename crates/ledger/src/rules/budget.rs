@@ -2,7 +2,10 @@
 use super::orgs::{AuditedAction, audit_action};
 use super::turn::settle_wait;
 use crate::page_rows::{page_from_rows, rows_to_read};
-use crate::rows::{BudgetAccountRow, ReadRows, ReservationRow, Rows, SessionRow, TurnRow};
+use crate::rows::{
+    BudgetAccountRow, LimitQueries, LimitRows, LimitWrites, ReadRows, ReservationRow, Rows, SessionRow,
+    TurnRow,
+};
 use outlast_ports::budget::{
     AwaitedBudget, BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait,
     ExistingReservation, FirstCallReservation, OpenReservation, PriceKnowledge, ReservationResult,
@@ -218,7 +221,7 @@ fn wake(rows: &mut dyn Rows, turn: TurnNo, wait: &ReplayKey, now: Millis) -> Res
 /// Returns whether the turn has to pause for its reservations. The check and the registration are one write, so no
 /// increase or release in between is missed.
 pub(super) fn must_wait(
-    rows: &mut dyn Rows,
+    rows: &mut dyn LimitWrites,
     session: &SessionRow,
     turn: &TurnRow,
     budget_update: &BudgetUpdate,
@@ -244,7 +247,7 @@ pub(super) fn must_wait(
 }
 
 /// Deletes the rows that state what a turn paused for.
-pub(super) fn delete_budget_waits(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
+pub(super) fn delete_budget_waits(rows: &mut dyn LimitWrites, turn: TurnNo) -> Result<(), Error> {
     let reservations: Vec<ReservationRow> =
         rows.reservations(turn)?.into_iter().filter(|hold| hold.key.is_budget()).collect();
     reservations.iter().try_for_each(|reservation| rows.delete_reservation(turn, &reservation.key))
@@ -275,7 +278,7 @@ pub(super) fn close(
 /// Returns the budgets that apply to a turn: those of its agent, unless an operator overrides them, and those that an
 /// operator added.
 fn applied_budgets(
-    rows: &dyn Rows,
+    rows: &dyn LimitRows,
     session: &SessionRow,
     turn: &TurnRow,
     budget_update: &BudgetUpdate,
@@ -311,17 +314,21 @@ fn applied_budgets(
     Ok(counted)
 }
 
-fn account_row(rows: &dyn Rows, org: OrgId, name: &str) -> Result<BudgetAccountRow, Error> {
+fn account_row(rows: &dyn LimitRows, org: OrgId, name: &str) -> Result<BudgetAccountRow, Error> {
     Ok(rows.purse(org, name)?.unwrap_or_else(|| BudgetAccountRow::empty(org, name)))
 }
 
-fn reservation_of(rows: &dyn Rows, turn: &TurnRow, key: &ReplayKey) -> Result<Option<ReservationRow>, Error> {
+fn reservation_of(
+    rows: &dyn LimitRows,
+    turn: &TurnRow,
+    key: &ReplayKey,
+) -> Result<Option<ReservationRow>, Error> {
     Ok(rows.reservations(turn.no)?.into_iter().find(|hold| hold.key == *key))
 }
 
 /// Returns all accounts that were ever used or set.
 pub fn budgets(
-    rows: &dyn ReadRows,
+    rows: &dyn LimitQueries,
     after: Option<&(OrgId, String)>,
     limit: usize,
 ) -> Result<Page<BudgetAccountView, (OrgId, String)>, Error> {
@@ -355,7 +362,7 @@ pub fn budgets(
 
 /// Returns the budget that applies to an account, and who set it. A daily or monthly budget has one account per
 /// period. An operator's budget is stored in the owner's account.
-fn effective_budget(rows: &dyn ReadRows, row: &BudgetAccountRow) -> Result<Option<EffectiveBudget>, Error> {
+fn effective_budget(rows: &dyn LimitRows, row: &BudgetAccountRow) -> Result<Option<EffectiveBudget>, Error> {
     let by = |by| move |budget| EffectiveBudget { budget, by };
     let brought = row.agent_budget.clone().map(by(BudgetSetBy::Agent));
     let Some((owner, period)) = split_period(&row.name) else {
@@ -420,7 +427,7 @@ pub fn set_budget(
 }
 
 /// Returns the organisation that owns a budget. A caller without access gets a "not found" error.
-fn org_of(rows: &dyn Rows, account: &BudgetAccount) -> Result<OrgId, Error> {
+fn org_of(rows: &dyn ReadRows, account: &BudgetAccount) -> Result<OrgId, Error> {
     match account {
         BudgetAccount::Turn(turn) => {
             let turn = super::turn_row(rows, *turn)?;

@@ -1,7 +1,7 @@
 //! Stores versions of agents, harnesses and capabilities. A version never changes.
 use super::orgs::{AuditedAction, audit_action};
 use crate::page_rows::{page_from_rows, rows_to_read};
-use crate::rows::{ConfigRow, ReadRows, Rows};
+use crate::rows::{ConfigQueries, ConfigRow, ConfigRows, Rows};
 use outlast_ports::page::Page;
 use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::access::{AuditAction, Scope};
@@ -96,19 +96,19 @@ fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<()
 }
 
 /// Returns the latest version, unless the configuration is deleted.
-fn present(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
+fn present(rows: &dyn ConfigRows, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
     Ok(rows.config(rows.access().reach.home(), kind, name)?.filter(|row| row.body != DELETED))
 }
 
 /// Returns the latest version, unless the configuration is deleted.
-pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
+pub fn config(rows: &dyn ConfigRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
     rows.access().require(Scope::Read)?;
     present(rows, kind, name)?.as_ref().map(stored).transpose()
 }
 
 /// Returns the latest version of each configuration that is not deleted, by name.
 pub fn configs(
-    rows: &dyn ReadRows,
+    rows: &dyn ConfigQueries,
     kind: ConfigKind,
     after: Option<&str>,
     limit: usize,
@@ -121,7 +121,7 @@ pub fn configs(
 
 /// Returns every version, newest first.
 pub fn config_versions(
-    rows: &dyn ReadRows,
+    rows: &dyn ConfigQueries,
     of: (ConfigKind, &str),
     before: Option<u32>,
     limit: usize,

@@ -1,10 +1,10 @@
 //! External content: its uses, and its deletion in two writes. [`outlast_ports::attachment_upload`] explains why this is safe.
-use crate::rows::{DeletionMark, ExternalContentRow, ReadRows, Rows};
+use crate::rows::{ContentQueries, ContentRows, ContentWrites, DeletionMark, ExternalContentRow, Rows};
 use outlast_ports::attachment_upload::{DeletionRequest, ExternalUpload, SweepCounter};
 use outlast_vocab::{Error, Hash, Kind, WorkerId};
 
 /// Counts one more use of uploaded content, unless it may have been deleted since the upload.
-pub(super) fn count_use(rows: &mut dyn Rows, outside: &ExternalUpload) -> Result<(), Error> {
+pub(super) fn count_use(rows: &mut dyn ContentWrites, outside: &ExternalUpload) -> Result<(), Error> {
     let content = outside.attachment.content;
     let row = rows.outside(content)?.unwrap_or(ExternalContentRow { content, uses: 0, deletion: None });
     if row.deletion.is_some() || rows.sweeps()? != outside.sweeps {
@@ -15,19 +15,19 @@ pub(super) fn count_use(rows: &mut dyn Rows, outside: &ExternalUpload) -> Result
 }
 
 /// Counts one more use of content that is in use.
-pub(super) fn count_another_use(rows: &mut dyn Rows, content: Hash) -> Result<(), Error> {
+pub(super) fn count_another_use(rows: &mut dyn ContentWrites, content: Hash) -> Result<(), Error> {
     let row = super::required_row("content", rows.outside(content)?)?;
     rows.put_external_content(&ExternalContentRow { uses: row.uses + 1, ..row })
 }
 
 /// Returns content that is no longer used. Organisations share content, so only the operator sweeps it.
-pub fn unreferenced(rows: &dyn ReadRows, limit: usize) -> Result<Vec<Hash>, Error> {
+pub fn unreferenced(rows: &dyn ContentQueries, limit: usize) -> Result<Vec<Hash>, Error> {
     rows.access().require_operator()?;
     rows.unreferenced_content(limit)
 }
 
 /// Returns those of these contents that nothing uses.
-pub fn filter_unreferenced(rows: &dyn ReadRows, contents: Vec<Hash>) -> Result<Vec<Hash>, Error> {
+pub fn filter_unreferenced(rows: &dyn ContentRows, contents: Vec<Hash>) -> Result<Vec<Hash>, Error> {
     rows.access().require_operator()?;
     let mut unused = Vec::new();
     for content in contents {
@@ -77,7 +77,11 @@ pub fn acquit(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Result<(), Erro
 }
 
 /// Records that a worker has deleted the content it marked.
-pub fn forget_deleted(rows: &mut dyn Rows, contents: &[Hash], worker: WorkerId) -> Result<(), Error> {
+pub fn forget_deleted(
+    rows: &mut dyn ContentWrites,
+    contents: &[Hash],
+    worker: WorkerId,
+) -> Result<(), Error> {
     rows.access().require_operator()?;
     for content in contents {
         let ours = rows.outside(*content)?.and_then(|row| row.deletion).is_some_and(|by| by.worker == worker);
@@ -88,7 +92,7 @@ pub fn forget_deleted(rows: &mut dyn Rows, contents: &[Hash], worker: WorkerId) 
     raise_sweep_counter(rows, contents)
 }
 
-fn raise_sweep_counter(rows: &mut dyn Rows, contents: &[Hash]) -> Result<(), Error> {
+fn raise_sweep_counter(rows: &mut dyn ContentWrites, contents: &[Hash]) -> Result<(), Error> {
     if contents.is_empty() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! pause that grows with each death, it runs as the only turn of its worker: a trial. Only deaths during a trial
 //! count toward sealing. [`SEALED_DEATHS`](outlast_vocab::limits::SEALED_DEATHS) of them seal the turn. Progress resets all counters.
 use super::turn::{check_fence, take};
-use crate::rows::{ReadRows, Rows, SessionNo, SessionRow};
+use crate::rows::{Rows, SessionNo, SessionQueue, SessionRow, SessionWrites};
 use outlast_ports::turns::{ClaimedTurn, Lease, LeaseRequest, TrialState};
 use outlast_views::SessionState;
 use outlast_vocab::limits::{SUSPECT_DEATHS, TRIAL_FIRST, TRIAL_MOST};
@@ -35,7 +35,11 @@ fn most_deaths(lived: Duration) -> u32 {
 }
 
 /// Returns whether another session of this worker is on trial, in which case the worker runs nothing else.
-pub(super) fn runs_alone(rows: &dyn ReadRows, worker: WorkerId, beside: SessionNo) -> Result<bool, Error> {
+pub(super) fn runs_alone(
+    rows: &dyn SessionQueue,
+    worker: WorkerId,
+    beside: SessionNo,
+) -> Result<bool, Error> {
     Ok(rows.trials()?.iter().any(|(session, of)| *of == worker && *session != beside))
 }
 
@@ -98,7 +102,7 @@ pub fn claim_suspect(
 }
 
 /// Returns whether a suspect is ready for a trial, for a worker that is old enough.
-pub fn has_suspect(rows: &dyn ReadRows, now: Millis) -> Result<bool, Error> {
+pub fn has_suspect(rows: &dyn SessionQueue, now: Millis) -> Result<bool, Error> {
     rows.access().require_operator()?;
     Ok(rows.trials()?.is_empty() && rows.suspect_due(now, u32::MAX)?.is_some())
 }
@@ -114,7 +118,7 @@ pub fn begin_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
     Ok(true)
 }
 
-fn has_other(rows: &dyn Rows, session: &SessionRow, worker: WorkerId) -> Result<bool, Error> {
+fn has_other(rows: &dyn SessionQueue, session: &SessionRow, worker: WorkerId) -> Result<bool, Error> {
     let mut after = SessionNo(0);
     loop {
         let page = rows.sessions_in(SessionState::Leased, after, PAGE)?;
@@ -127,7 +131,7 @@ fn has_other(rows: &dyn Rows, session: &SessionRow, worker: WorkerId) -> Result<
 }
 
 /// Ends a trial that the worker survived for its whole window. The turn continues beside others.
-pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
+pub fn end_trial(rows: &mut dyn SessionWrites, lease: &Lease) -> Result<(), Error> {
     let mut session = check_fence(rows, lease)?;
     if session.guard.trial == TrialState::Runs {
         session.guard.trial = TrialState::NotOnTrial;
@@ -139,7 +143,7 @@ pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
 
 /// Records that a turn blocks its thread. A turn that runs beside others becomes a suspect when its worker dies. A
 /// turn on trial is guilty: its session is released so that it is sealed. Returns whether the session was released.
-pub fn report_hang(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
+pub fn report_hang(rows: &mut dyn SessionWrites, lease: &Lease) -> Result<bool, Error> {
     let mut session = check_fence(rows, lease)?;
     let alone = session.guard.trial == TrialState::Runs;
     if alone {

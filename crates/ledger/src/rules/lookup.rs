@@ -2,8 +2,8 @@
 use super::{required_row, session_row, turn_by_no, turn_row};
 use crate::page_rows::{page_from_rows, rows_to_read};
 use crate::rows::{
-    AttachmentRow, ClaimRow, LastEnded, PartialRow, ReadRows, RecordAddress, RecordBody, RecordRange,
-    RecordRow, SessionNo, SessionRow, TurnRow,
+    AttachmentRow, ClaimRow, ContentRows, JournalRows, LastEnded, PartialRow, QueryRows, ReadRows,
+    RecordAddress, RecordBody, RecordRange, RecordRow, SessionNo, SessionRow, SessionRows, TurnRow, TurnRows,
 };
 use outlast_ports::journal::{FeedCursor, FeedRecord};
 use outlast_ports::page::Page;
@@ -209,7 +209,7 @@ fn broken(session: &SessionRow, seq: Seq, how: &str) -> Error {
 
 /// Returns sessions, newest first.
 pub fn sessions(
-    rows: &dyn ReadRows,
+    rows: &dyn QueryRows,
     before: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionView>, Error> {
@@ -273,7 +273,7 @@ pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
 }
 
 /// Returns how much work is outstanding, counted up to [`COUNTED`].
-pub fn load(rows: &dyn ReadRows) -> Result<StoreLoad, Error> {
+pub fn load(rows: &dyn QueryRows) -> Result<StoreLoad, Error> {
     rows.access().require_operator()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
     let owed = rows.owed(rows.access().reach, COUNTED)?.len();
@@ -286,7 +286,7 @@ pub fn load(rows: &dyn ReadRows) -> Result<StoreLoad, Error> {
 }
 
 /// Counts sessions by how their last turn ended, without those that were answered.
-fn last_ends(rows: &dyn ReadRows) -> Result<Vec<(LastEnd, usize)>, Error> {
+fn last_ends(rows: &dyn QueryRows) -> Result<Vec<(LastEnd, usize)>, Error> {
     let mut counts = Vec::new();
     for end in LastEnd::all() {
         let count = match end {
@@ -361,7 +361,7 @@ pub fn completion_key(rows: &dyn ReadRows, turn: TurnId, wait: ReplayKey) -> Res
 }
 
 /// Returns the sessions that were forked from this one.
-pub fn forks(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<SessionId>, Error> {
+pub fn forks(rows: &dyn SessionRows, session: SessionId) -> Result<Vec<SessionId>, Error> {
     rows.forks(session_row(rows, session)?.no)
 }
 
@@ -462,7 +462,7 @@ pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<PartialReplyText
 }
 
 /// Returns the bytes with this hash, after verifying them.
-pub fn blob(rows: &dyn ReadRows, hash: Hash) -> Result<Vec<u8>, Error> {
+pub fn blob(rows: &dyn ContentRows, hash: Hash) -> Result<Vec<u8>, Error> {
     let bytes = rows.blob(hash)?.ok_or_else(|| no_blob(hash))?;
     if Hash::of(&bytes) != hash {
         return Err(Error::new(Kind::RecordCorrupt, format!("the blob {hash} does not fit its hash")));
@@ -525,13 +525,13 @@ pub fn value_names(
 }
 
 /// Returns the row of one record.
-pub(super) fn one(rows: &dyn ReadRows, session: SessionNo, seq: Seq) -> Result<Option<RecordRow>, Error> {
+pub(super) fn one(rows: &dyn JournalRows, session: SessionNo, seq: Seq) -> Result<Option<RecordRow>, Error> {
     let range = RecordRange { session, turn: None, nodes_only: false, from: seq, to: seq, limit: 1 };
     Ok(rows.records(range)?.pop())
 }
 
 /// Converts a row address to a reference with the session's id.
-pub(super) fn node_ref(rows: &dyn ReadRows, node: RecordAddress) -> Result<NodeRef, Error> {
+pub(super) fn node_ref(rows: &dyn SessionRows, node: RecordAddress) -> Result<NodeRef, Error> {
     let session = required_row("session", rows.session(node.session)?)?;
     Ok(NodeRef { session: session.id, seq: node.seq })
 }
@@ -541,14 +541,14 @@ fn full_range(session: &SessionRow) -> RecordRange {
     RecordRange { session, turn: None, nodes_only: false, from: Seq(1), to, limit: usize::MAX }
 }
 
-pub(super) fn body_of(rows: &dyn ReadRows, body: RecordBody) -> Result<Vec<u8>, Error> {
+pub(super) fn body_of(rows: &dyn ContentRows, body: RecordBody) -> Result<Vec<u8>, Error> {
     match body {
         RecordBody::Inline(body) => Ok(body),
         RecordBody::Blob(hash) => blob(rows, hash),
     }
 }
 
-pub(super) fn decode(rows: &dyn ReadRows, row: RecordRow, turn: Option<TurnId>) -> Result<Record, Error> {
+pub(super) fn decode(rows: &dyn ContentRows, row: RecordRow, turn: Option<TurnId>) -> Result<Record, Error> {
     let (seq, at, hash) = (row.seq, row.at, row.hash);
     let fact = Fact::decode(&body_of(rows, row.body)?)?;
     Ok(Record { seq, turn, at, hash, fact })
@@ -559,7 +559,7 @@ pub(super) fn decode(rows: &dyn ReadRows, row: RecordRow, turn: Option<TurnId>) 
 pub(super) struct TurnNames(BTreeMap<TurnNo, TurnId>);
 
 impl TurnNames {
-    pub(super) fn id(&mut self, rows: &dyn ReadRows, no: TurnNo) -> Result<TurnId, Error> {
+    pub(super) fn id(&mut self, rows: &dyn TurnRows, no: TurnNo) -> Result<TurnId, Error> {
         if let Some(id) = self.0.get(&no) {
             return Ok(*id);
         }

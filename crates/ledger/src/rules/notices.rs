@@ -3,7 +3,7 @@
 //! A notice and its record are one write. So a crash neither repeats nor loses a notice. A notice is due only while
 //! its turn waits for the decision.
 use super::{append, lookup, required_row, turn_by_no};
-use crate::rows::{NoticeRow, ReadRows, Rows, SessionRow, TurnRow};
+use crate::rows::{ApprovalRows, ApprovalWrites, NoticeRow, ReadRows, Rows, SessionRow, TurnRow};
 use outlast_ports::turns::TurnNo;
 use outlast_ports::votes::{SentNotice, call_awaiting_approval};
 use outlast_views::SessionState;
@@ -48,7 +48,7 @@ pub(super) fn schedule_notices(
 
 /// Returns who is asked, if the request has reminders or an escalation.
 fn ask_of(
-    rows: &dyn Rows,
+    rows: &dyn ReadRows,
     session: &SessionRow,
     turn: &TurnRow,
     key: &ReplayKey,
@@ -63,13 +63,17 @@ fn ask_of(
 }
 
 /// Deletes the notices of a request that is decided or has changed.
-pub(super) fn delete_notices(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+pub(super) fn delete_notices(
+    rows: &mut dyn ApprovalWrites,
+    turn: TurnNo,
+    key: &ReplayKey,
+) -> Result<(), Error> {
     rows.delete_notice(turn, key)
 }
 
 /// Returns the notices of a request that were already sent.
 pub(super) fn sent_notices(
-    rows: &(impl ReadRows + ?Sized),
+    rows: &dyn ApprovalRows,
     turn: TurnNo,
     key: &ReplayKey,
 ) -> Result<SentNotices, Error> {

@@ -1,7 +1,7 @@
 //! Organisations, API keys and the audit log.
 use super::votes::check_may_vote_as;
 use crate::page_rows::{page_from_rows, rows_to_read};
-use crate::rows::{KeyRow, ReadRows, Rows};
+use crate::rows::{AuditQueries, AuditWrites, KeyRow, OrgQueries, OrgRows, ReadRows, Rows};
 use outlast_ports::orgs::SealedApiKey;
 use outlast_ports::page::Page;
 use outlast_views::{AuditRange, AuditRow, KeyView, Org};
@@ -25,7 +25,11 @@ pub(super) struct AuditedAction<'a> {
 }
 
 /// Adds an audit entry in the transaction of the action, and refuses callers without permission.
-pub(super) fn audit_action(rows: &mut dyn Rows, action: AuditedAction<'_>, at: Millis) -> Result<(), Error> {
+pub(super) fn audit_action(
+    rows: &mut dyn AuditWrites,
+    action: AuditedAction<'_>,
+    at: Millis,
+) -> Result<(), Error> {
     let AuditedAction { act, org, subject, detail } = action;
     let access = rows.access();
     access.require(act.required_scope())?;
@@ -81,20 +85,20 @@ pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
 }
 
 /// Returns the organisation with this id.
-pub fn org(rows: &dyn ReadRows, id: OrgId) -> Result<Org, Error> {
+pub fn org(rows: &dyn OrgRows, id: OrgId) -> Result<Org, Error> {
     let found = rows.org(id)?;
     found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation has the id {id}")))
 }
 
 /// Returns the organisation with this name.
-pub fn org_by_name(rows: &dyn ReadRows, name: &str) -> Result<Org, Error> {
+pub fn org_by_name(rows: &dyn OrgRows, name: &str) -> Result<Org, Error> {
     let found = rows.org_by_name(name)?;
     found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation is called `{name}`")))
 }
 
 /// Returns the visible organisations, by name.
 pub fn orgs_after(
-    rows: &dyn ReadRows,
+    rows: &dyn OrgQueries,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<Org, String>, Error> {
@@ -139,7 +143,11 @@ pub fn revoke_key(rows: &mut dyn Rows, id: KeyId, now: Millis) -> Result<KeyView
 }
 
 /// Returns the visible API keys.
-pub fn keys(rows: &dyn ReadRows, after: Option<KeyId>, limit: usize) -> Result<Page<KeyView, KeyId>, Error> {
+pub fn keys(
+    rows: &dyn OrgQueries,
+    after: Option<KeyId>,
+    limit: usize,
+) -> Result<Page<KeyView, KeyId>, Error> {
     rows.access().require(Scope::Admin)?;
     let keys = rows.keys(rows.access().reach, after, rows_to_read(limit))?;
     page_from_rows(keys, limit, |row| row.id, |row| Ok(Some(row.into())))
@@ -158,7 +166,7 @@ pub fn authenticate(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Ac
 }
 
 /// Returns the entries of the audit log, in order.
-pub fn audit(rows: &dyn ReadRows, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+pub fn audit(rows: &dyn AuditQueries, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
     rows.access().require(Scope::Admin)?;
     rows.audit(rows.access().reach, range)
 }

@@ -3,7 +3,7 @@ use super::orgs::{AuditedAction, audit_action};
 use super::outputs::{moments, output_event};
 use super::{lookup, required_row, turn_by_no};
 use crate::page_rows::{page_from_rows, rows_to_read};
-use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
+use crate::rows::{DeliveryRow, LATEST, QueryRows, ReadRows, Rows, SinkRow, SinkRows};
 use outlast_ports::outbox::{
     CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DueDelivery, FeedStart,
     SinkSubscription,
@@ -191,7 +191,7 @@ fn attempted_delivery(rows: &dyn ReadRows, attempt: &DeliveryAttempt) -> Result<
 }
 
 /// Returns all sinks, by name.
-pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
+pub fn sinks(rows: &dyn QueryRows) -> Result<Vec<SinkView>, Error> {
     rows.access().require_operator()?;
     let view = |SinkRow { name, since, cursor, delivered }: SinkRow| {
         let (due, dead) = rows.count_deliveries(&name)?;
@@ -252,7 +252,7 @@ pub fn redeliver(
 }
 
 /// Returns a sink. Sinks belong to the operator, because they get the outputs of every organisation.
-fn find(rows: &dyn ReadRows, sink: &str) -> Result<SinkRow, Error> {
+fn find(rows: &dyn SinkRows, sink: &str) -> Result<SinkRow, Error> {
     rows.access().require_operator()?;
     rows.sink(sink)?.ok_or_else(|| {
         let detail = format!("no sink is called `{sink}`; `outlast sinks` lists those that there are");

@@ -1,6 +1,8 @@
 //! The payment outbox: decisions that the authority has not yet accepted. [`outlast_ports::payment_outbox`] explains why none is lost.
 use super::{append, lookup, required_row, turn_by_no, turn_row};
-use crate::rows::{ClaimRow, LATEST, PendingPaymentRow, ReadRows, Rows, SessionRow, TurnRow};
+use crate::rows::{
+    ClaimRow, LATEST, PaymentQueue, PaymentWrites, PendingPaymentRow, ReadRows, Rows, SessionRow, TurnRow,
+};
 use outlast_ports::payment_outbox::PaymentBackoff;
 use outlast_ports::turns::TurnNo;
 use outlast_views::PendingPayment;
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Updates the payment outbox from a record. A payment is in it while its decision is made but not accepted.
 pub(super) fn update_outbox(
-    rows: &mut dyn Rows,
+    rows: &mut dyn PaymentWrites,
     turn: TurnNo,
     payment: &Payment,
     now: Millis,
@@ -59,7 +61,7 @@ pub(super) fn decide_payments(
 
 /// Returns the payments of a call that are not decided yet.
 fn open_payments(
-    rows: &dyn Rows,
+    rows: &dyn ReadRows,
     session: &SessionRow,
     turn: &TurnRow,
     claim: &ClaimRow,
@@ -86,7 +88,7 @@ fn open_payments(
 }
 
 /// Refuses to delete a session that has payments in the outbox. Their money would stay reserved forever.
-pub(super) fn check_no_pending_payments(rows: &dyn Rows, session: &SessionRow) -> Result<(), Error> {
+pub(super) fn check_no_pending_payments(rows: &dyn ReadRows, session: &SessionRow) -> Result<(), Error> {
     let mut owed = 0_usize;
     for row in rows.owed(rows.access().reach, usize::MAX)? {
         owed += usize::from(turn_by_no(rows, row.turn)?.session == session.no);
@@ -106,7 +108,7 @@ pub fn owed(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PendingPayment>, Er
     rows.owed(rows.access().reach, limit)?.into_iter().map(|row| view(rows, row)).collect()
 }
 
-fn view(rows: &(impl ReadRows + ?Sized), row: PendingPaymentRow) -> Result<PendingPayment, Error> {
+fn view(rows: &dyn ReadRows, row: PendingPaymentRow) -> Result<PendingPayment, Error> {
     let PendingPaymentRow { turn, payment, since, attempts, due_at, failure } = row;
     let turn = required_row("turn", rows.turn(turn)?)?;
     let session = required_row("session", rows.session(turn.session)?)?;
@@ -114,7 +116,7 @@ fn view(rows: &(impl ReadRows + ?Sized), row: PendingPaymentRow) -> Result<Pendi
 }
 
 /// Returns when the next payment is due.
-pub fn next_payment_due(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
+pub fn next_payment_due(rows: &dyn PaymentQueue) -> Result<Option<Millis>, Error> {
     rows.access().require_operator()?;
     rows.next_payment_due()
 }
@@ -163,7 +165,7 @@ pub fn record_payment_failure(
 }
 
 fn pending_payment_row(
-    rows: &dyn Rows,
+    rows: &dyn ReadRows,
     turn: TurnId,
     payment: &ReplayKey,
 ) -> Result<Option<PendingPaymentRow>, Error> {

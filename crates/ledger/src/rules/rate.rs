@@ -1,7 +1,7 @@
 //! Rate limits. The write that claims a call also counts it, so concurrent processes never exceed a limit.
 use super::append;
 use crate::page_rows::{page_from_rows, rows_to_read};
-use crate::rows::{ReadRows, Rows, SessionRow, TurnRow};
+use crate::rows::{LimitQueries, LimitWrites, Rows, SessionRow, TurnRow};
 use outlast_ports::page::Page;
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest, rejection_of};
 use outlast_views::RateView;
@@ -51,7 +51,7 @@ pub(super) fn apply_rate_limits(
 }
 
 fn request_admission(
-    rows: &mut dyn Rows,
+    rows: &mut dyn LimitWrites,
     org: OrgId,
     request: &AdmissionRequest,
     now: Millis,
@@ -80,7 +80,7 @@ fn request_admission(
 
 /// Returns all rate limits that were ever used.
 pub fn rates(
-    rows: &dyn ReadRows,
+    rows: &dyn LimitQueries,
     after: Option<&(OrgId, String)>,
     limit: usize,
 ) -> Result<Page<RateView, (OrgId, String)>, Error> {

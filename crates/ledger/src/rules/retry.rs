@@ -3,7 +3,7 @@ use super::orgs::{AuditedAction, audit_action};
 use super::tree::{fork_session, move_head};
 use super::turn::{NewTurn, add_turn};
 use super::{lookup, required_row, turn_by_no, turn_row};
-use crate::rows::{RecordAddress, Rows, SessionRow, TurnRow};
+use crate::rows::{ReadRows, RecordAddress, Rows, SessionRow, TurnRow};
 use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::inbox::{AcceptReceipt, RetryRequest};
 use outlast_views::TurnState;
@@ -78,7 +78,7 @@ fn check_origin(session: &SessionRow, turn: &TurnRow) -> Result<(), Error> {
     Err(Error::new(Kind::TurnNotRetryable, detail))
 }
 
-fn check_end(rows: &dyn Rows, turn: &TurnRow) -> Result<(), Error> {
+fn check_end(rows: &dyn ReadRows, turn: &TurnRow) -> Result<(), Error> {
     if turn.state != TurnState::Ended {
         let detail = format!("{} has not ended; only a turn that ended is retried as a new turn", turn.id);
         return Err(Error::new(Kind::TurnNotRetryable, detail));
@@ -99,7 +99,7 @@ fn check_end(rows: &dyn Rows, turn: &TurnRow) -> Result<(), Error> {
     Err(Error::new(Kind::TurnNotRetryable, detail))
 }
 
-fn duplicate(rows: &dyn Rows, turn: &TurnRow) -> Result<AcceptReceipt, Error> {
+fn duplicate(rows: &dyn ReadRows, turn: &TurnRow) -> Result<AcceptReceipt, Error> {
     let session = required_row("session", rows.session(turn.session)?)?;
     let record = required_row("record", lookup::one(rows, session.no, turn.accepted)?)?;
     let place = JournalPosition { seq: record.seq, hash: record.hash };
@@ -139,7 +139,7 @@ fn has_begun(turn: &TurnRow) -> bool {
 
 /// Describes what came after a turn on its head. Returns `None` if the head is where the turn left it.
 fn later_turn(
-    rows: &dyn Rows,
+    rows: &dyn ReadRows,
     session: &SessionRow,
     original: &TurnRow,
     stands: Option<RecordAddress>,

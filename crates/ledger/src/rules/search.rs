@@ -1,6 +1,6 @@
 //! The search index: words are stored and deleted with their messages, and found by callers who may read them.
 use super::{lookup, required_row, session_row, turn_by_no};
-use crate::rows::{ReadRows, Rows, SessionRow};
+use crate::rows::{QueryRows, Rows, SearchWrites, SessionRow};
 use outlast_ports::journal::FeedCursor;
 use outlast_ports::search::{MessageMatch, SearchQuery};
 use outlast_vocab::access::Scope;
@@ -10,7 +10,7 @@ use outlast_vocab::{Error, limits::Limits};
 
 /// Indexes the words of a record that was just appended.
 pub(super) fn index_record(
-    rows: &mut dyn Rows,
+    rows: &mut dyn SearchWrites,
     session: &SessionRow,
     seq: Seq,
     fact: &Fact,
@@ -37,7 +37,7 @@ pub(super) fn unindex_session(rows: &mut dyn Rows, session: &SessionRow) -> Resu
 }
 
 /// Returns messages that contain these words, newest first.
-pub fn find(rows: &dyn ReadRows, find: &SearchQuery) -> Result<Vec<MessageMatch>, Error> {
+pub fn find(rows: &dyn QueryRows, find: &SearchQuery) -> Result<Vec<MessageMatch>, Error> {
     let SearchQuery { terms: wanted, session, before, limit } = find;
     rows.access().require(Scope::Read)?;
     let session = session.map(|id| session_row(rows, id)).transpose()?.map(|session| session.no);

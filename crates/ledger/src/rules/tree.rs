@@ -3,7 +3,9 @@ use super::external_content::count_another_use;
 use super::orgs::{AuditedAction, audit_action};
 use super::payment_outbox::{check_no_pending_payments, decide_payments};
 use super::{append, empty_session, lookup, required_row, session_row, turn_by_no};
-use crate::rows::{AttachmentRow, ClaimRow, RecordAddress, Rows, SessionNo, SessionRow};
+use crate::rows::{
+    AttachmentRow, ClaimRow, ContentWrites, RecordAddress, Rows, SessionNo, SessionRow, ValueWrites,
+};
 use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
 use outlast_views::{BlobLocation, ForkTo, SessionState};
 use outlast_vocab::access::AuditAction;
@@ -100,7 +102,7 @@ pub(super) fn fork_session(
     Ok(session)
 }
 
-fn copy_attachments(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<(), Error> {
+fn copy_attachments(rows: &mut dyn ContentWrites, from: SessionNo, to: SessionNo) -> Result<(), Error> {
     for row in rows.attachments(from, None, usize::MAX)? {
         let content = row.attachment.content;
         match row.location {
@@ -115,7 +117,7 @@ fn copy_attachments(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Resu
     Ok(())
 }
 
-fn copy_values(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<(), Error> {
+fn copy_values(rows: &mut dyn ValueWrites, from: SessionNo, to: SessionNo) -> Result<(), Error> {
     for name in rows.value_names(from, "", usize::MAX)? {
         let json = rows.value(from, &name)?;
         rows.put_value(to, &name, json.as_deref())?;

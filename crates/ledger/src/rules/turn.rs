@@ -9,8 +9,9 @@ use super::rate::apply_rate_limits;
 use super::votes::{check_grant_exists, forget_votes, vote_alone};
 use super::{EncodedFact, append, empty_session, lookup, required_row, session_row, turn_by_no, turn_row};
 use crate::rows::{
-    AttachmentRow, ClaimRow, LATEST, PartialRow, ReadRows, RecordAddress, ResolutionRow, Rows, SessionNo,
-    SessionRow, TurnRow,
+    ApprovalWrites, AttachmentRow, CallRows, ClaimRow, ContentWrites, JournalRows, JournalWrites, LATEST,
+    LeaseWrites, PartialRow, ReadRows, RecordAddress, ResolutionRow, Rows, SessionNo, SessionQueue,
+    SessionRow, SessionRows, SessionWrites, TurnRow, TurnRows,
 };
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::branches::MAIN_HEAD;
@@ -197,12 +198,16 @@ fn input_fingerprint(
 
 /// Stores content that facts refer to by hash. It is never deleted, because turns of any session may have begun under
 /// it.
-fn put_blobs(rows: &mut dyn Rows, blobs: &[Vec<u8>]) -> Result<(), Error> {
+fn put_blobs(rows: &mut dyn ContentWrites, blobs: &[Vec<u8>]) -> Result<(), Error> {
     blobs.iter().try_for_each(|blob| rows.pin_blob(Hash::of(blob), blob))
 }
 
 /// Stores attachments. Each is counted once per session that uses it.
-fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<AttachmentUpload>) -> Result<(), Error> {
+fn attach(
+    rows: &mut dyn ContentWrites,
+    session: SessionNo,
+    files: Vec<AttachmentUpload>,
+) -> Result<(), Error> {
     for file in files {
         if rows.attachment(session, file.attachment().id)?.is_some() {
             continue;
@@ -224,7 +229,11 @@ fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<AttachmentUpload>)
 }
 
 /// Stores or deletes the text of a partial reply. A reply that starts again replaces the old one.
-fn update_partial(rows: &mut dyn Rows, turn: TurnNo, partial: PartialReplyChange) -> Result<(), Error> {
+fn update_partial(
+    rows: &mut dyn JournalWrites,
+    turn: TurnNo,
+    partial: PartialReplyChange,
+) -> Result<(), Error> {
     match partial {
         PartialReplyChange::Unchanged => Ok(()),
         PartialReplyChange::Delete => rows.delete_partials(turn),
@@ -239,7 +248,7 @@ fn update_partial(rows: &mut dyn Rows, turn: TurnNo, partial: PartialReplyChange
 
 /// Returns the answer to an input whose key was used before.
 fn repeat(
-    rows: &dyn Rows,
+    rows: &dyn JournalRows,
     session: &SessionRow,
     first: &TurnRow,
     key: &str,
@@ -302,7 +311,7 @@ fn lease(session: &mut SessionRow, lease_request: LeaseRequest) {
 }
 
 fn work_of(
-    rows: &dyn Rows,
+    rows: &dyn SessionRows,
     session: &SessionRow,
     turn: &TurnRow,
     records: Vec<record::Record>,
@@ -352,7 +361,7 @@ pub fn has_work(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<bo
 }
 
 /// Returns when the next parked or held turn is due.
-pub fn next_wake(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
+pub fn next_wake(rows: &dyn SessionQueue) -> Result<Option<Millis>, Error> {
     rows.access().require_operator()?;
     rows.next_wake()
 }
@@ -428,14 +437,17 @@ pub(super) fn take(
 }
 
 /// Extends all leases of a worker.
-pub fn renew(rows: &mut dyn Rows, lease_request: LeaseRequest) -> Result<Vec<(SessionId, Fence)>, Error> {
+pub fn renew(
+    rows: &mut dyn LeaseWrites,
+    lease_request: LeaseRequest,
+) -> Result<Vec<(SessionId, Fence)>, Error> {
     rows.access().require_operator()?;
     rows.extend_leases(lease_request.worker, lease_request.until)
 }
 
 /// Releases a session so that another worker can claim it immediately. A suspect is held back. Nothing is counted
 /// against the turn.
-pub fn release_lease(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), Error> {
+pub fn release_lease(rows: &mut dyn SessionWrites, lease: &Lease, now: Millis) -> Result<(), Error> {
     let mut session = check_fence(rows, lease)?;
     release(&mut session, now);
     session.updated = now;
@@ -443,7 +455,7 @@ pub fn release_lease(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<
 }
 
 /// Returns the session of a lease, if the lease is still valid.
-pub(super) fn check_fence(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
+pub(super) fn check_fence(rows: &dyn SessionRows, lease: &Lease) -> Result<SessionRow, Error> {
     rows.access().require_operator()?;
     let session = session_row(rows, lease.session)?;
     if session.fence == lease.fence && session.worker == Some(lease.worker) {
@@ -641,7 +653,7 @@ fn claim_batch(
 }
 
 /// Returns the claim that is about to be settled. It must be open, and made or renewed under the current fence.
-fn open_claim(rows: &dyn Rows, session: &SessionRow, claim: ClaimRef) -> Result<ClaimRow, Error> {
+fn open_claim(rows: &dyn CallRows, session: &SessionRow, claim: ClaimRef) -> Result<ClaimRow, Error> {
     let row = rows.claim(session.no, claim)?.filter(|row| !row.unknown && row.fence == session.fence);
     row.ok_or_else(|| not_open(claim))
 }
@@ -654,12 +666,12 @@ fn not_open(claim: ClaimRef) -> Error {
 }
 
 /// Deletes the votes and notices of an approval request that is decided.
-fn delete_approval_rows(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+fn delete_approval_rows(rows: &mut dyn ApprovalWrites, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
     delete_notices(rows, turn, key)?;
     forget_votes(rows, turn, key)
 }
 
-fn delete_all_approval_rows(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
+fn delete_all_approval_rows(rows: &mut dyn ApprovalWrites, turn: TurnNo) -> Result<(), Error> {
     for row in rows.votes(turn)? {
         rows.delete_vote(&row)?;
     }
@@ -710,7 +722,7 @@ fn join(
     rows.put_turn(&joined)
 }
 
-fn joins(rows: &dyn Rows, session: SessionNo, head: &str) -> Result<bool, Error> {
+fn joins(rows: &dyn TurnRows, session: SessionNo, head: &str) -> Result<bool, Error> {
     Ok(rows.queued(session, usize::MAX)?.iter().any(|turn| turn.joins(head)))
 }
 

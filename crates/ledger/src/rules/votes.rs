@@ -5,7 +5,9 @@ use super::outputs::first_wait;
 use super::turn::settle_wait;
 use super::{lookup, required_row, session_row, turn_row};
 use crate::page_rows::{page_from_rows, rows_to_read};
-use crate::rows::{GrantRow, ReadRows, Rows, SessionRow, TurnRow, VoteRow};
+use crate::rows::{
+    ApprovalRows, ApprovalWrites, GrantRow, QueryRows, ReadRows, Rows, SessionRow, TurnRow, VoteRow,
+};
 use outlast_ports::page::Page;
 use outlast_ports::turns::TurnNo;
 use outlast_ports::votes::{VoteRequest, call_awaiting_approval};
@@ -244,7 +246,7 @@ pub fn approval_progress(
     Ok(ApprovalProgress { votes: votes_on(rows, turn, key)?, given: sent_notices(rows, turn, key)? })
 }
 
-fn votes_on(rows: &(impl ReadRows + ?Sized), turn: TurnNo, key: &ReplayKey) -> Result<Vec<Vote>, Error> {
+fn votes_on(rows: &dyn ApprovalRows, turn: TurnNo, key: &ReplayKey) -> Result<Vec<Vote>, Error> {
     let votes = rows.votes(turn)?.into_iter().filter(|row| row.key == *key);
     let mut votes: Vec<Vote> = votes.map(|row| row.vote).collect();
     votes.sort_by(|a, b| (a.at, &a.by).cmp(&(b.at, &b.by)));
@@ -252,7 +254,11 @@ fn votes_on(rows: &(impl ReadRows + ?Sized), turn: TurnNo, key: &ReplayKey) -> R
 }
 
 /// Deletes the votes on a request that is decided or was edited.
-pub(super) fn forget_votes(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+pub(super) fn forget_votes(
+    rows: &mut dyn ApprovalWrites,
+    turn: TurnNo,
+    key: &ReplayKey,
+) -> Result<(), Error> {
     for row in rows.votes(turn)?.into_iter().filter(|row| row.key == *key) {
         rows.delete_vote(&row)?;
     }
@@ -289,7 +295,7 @@ fn grant_scope(
 }
 
 fn grant(
-    rows: &mut dyn Rows,
+    rows: &mut dyn ApprovalWrites,
     session: &SessionRow,
     covered: &GrantScope,
     (call, by): (&PreparedCall, Vec<String>),
@@ -323,7 +329,7 @@ pub fn session_grants(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Ses
 
 /// Returns such approvals of all visible sessions.
 pub fn grants(
-    rows: &dyn ReadRows,
+    rows: &dyn QueryRows,
     after: Option<(Millis, GrantId)>,
     limit: usize,
 ) -> Result<Page<SessionGrant, (Millis, GrantId)>, Error> {
@@ -360,7 +366,7 @@ pub fn revoke_grant(rows: &mut dyn Rows, id: GrantId, now: Millis) -> Result<Ses
 
 /// Checks that the approval which allowed a call still exists, in the transaction that claims the call.
 pub(super) fn check_grant_exists(
-    rows: &dyn Rows,
+    rows: &dyn ApprovalRows,
     session: &SessionRow,
     granted: &AppliedGrant,
 ) -> Result<(), Error> {

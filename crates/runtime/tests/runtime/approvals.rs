@@ -4,7 +4,7 @@ use crate::points;
 use crate::policy::{approvals, claimed, done, paid, question, rule, ruled, say, under};
 use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::inbox::SessionTarget;
 use outlast_ports::journal::Journal;
@@ -301,7 +301,7 @@ impl Backend for Revoking {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.memory.read(query)
     }
@@ -546,7 +546,7 @@ impl Backend for Counting {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.reads.fetch_add(1, Ordering::SeqCst);
         self.memory.read(query)

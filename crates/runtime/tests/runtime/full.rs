@@ -2,7 +2,7 @@
 use crate::common::*;
 use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::StoreStatus;
 use outlast_vocab::budget::{Budget, Budgets};
@@ -36,7 +36,7 @@ impl Backend for Narrow {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.inner.read(query)
     }

@@ -2,7 +2,7 @@
 use crate::common::*;
 use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ports::sink::{OutputEvent, Sink, SinkOutput, SubscribedSink};
 use outlast_ports::store::{Store, StoreStatus};
 use outlast_ports::{BoxFuture, ResultFuture};
@@ -266,7 +266,7 @@ impl Backend for Counting {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.memory.read(query)

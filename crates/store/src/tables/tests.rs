@@ -1,8 +1,10 @@
 //! Tests of the tables themselves: rows that stay, rows that are refused, and query plans.
-use super::{Tables, read};
+use super::{
+    Tables, approvals, audit, calls, configs, contents, leases, limits, orgs, sessions, sinks, turns,
+};
 use crate::SqliteStore;
 use crate::error::from_sqlite;
-use outlast_ledger::rows::{ClaimRow, ReadRows, Rows};
+use outlast_ledger::rows::{CallWrites, ClaimRow, SessionQueries, SessionWrites, WaitRows};
 use outlast_ports::branches::BranchStore;
 use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, Inbox, SessionTarget};
 use outlast_ports::journal::{FeedCursor, Journal};
@@ -178,20 +180,20 @@ async fn feed_cursor_is_never_reused() {
 async fn session_queries_use_indexes() {
     let (_folder, store) = store();
     for (sql, expected) in [
-        (read::SESSIONS_OF, "SEARCH sessions USING INDEX sessions_org (org=? AND no<?)"),
-        (read::BY_KEY, "SEARCH sessions USING INDEX sessions_key (org=? AND key=?)"),
-        (read::READY, "SEARCH sessions USING INDEX sessions_ready (state=? AND no>?)"),
-        (read::LEASED, "SEARCH sessions USING INDEX sessions_leased (state=? AND no>?)"),
-        (read::HELD, "SEARCH sessions USING INDEX sessions_held (state=? AND no>?)"),
-        (read::SUSPECT_DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
-        (read::TRIALS, "SCAN sessions USING INDEX sessions_trial"),
-        (read::DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
-        (read::LAST_RETRY, "SEARCH turns USING INDEX turns_retry_of (retry_of=?)"),
-        (read::NEXT_WAKE, "SEARCH sessions USING COVERING INDEX sessions_wake (wake_at>?)"),
-        (read::QUEUED, "SEARCH turns USING INDEX turns_queued (session=?)"),
-        (read::DELIVERIES_DUE, "SEARCH deliveries USING INDEX deliveries_due (sink=? AND due_at<?)"),
-        (read::DELIVERIES_TAKEN, "SEARCH deliveries USING INDEX deliveries_taken (sink=?)"),
-        (read::NEXT_DELIVERY, "SEARCH deliveries USING COVERING INDEX deliveries_due (sink=? AND due_at>?)"),
+        (sessions::SESSIONS_OF, "SEARCH sessions USING INDEX sessions_org (org=? AND no<?)"),
+        (sessions::BY_KEY, "SEARCH sessions USING INDEX sessions_key (org=? AND key=?)"),
+        (leases::READY, "SEARCH sessions USING INDEX sessions_ready (state=? AND no>?)"),
+        (leases::LEASED, "SEARCH sessions USING INDEX sessions_leased (state=? AND no>?)"),
+        (leases::HELD, "SEARCH sessions USING INDEX sessions_held (state=? AND no>?)"),
+        (leases::SUSPECT_DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
+        (leases::TRIALS, "SCAN sessions USING INDEX sessions_trial"),
+        (leases::DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
+        (turns::LAST_RETRY, "SEARCH turns USING INDEX turns_retry_of (retry_of=?)"),
+        (leases::NEXT_WAKE, "SEARCH sessions USING COVERING INDEX sessions_wake (wake_at>?)"),
+        (turns::QUEUED, "SEARCH turns USING INDEX turns_queued (session=?)"),
+        (sinks::DELIVERIES_DUE, "SEARCH deliveries USING INDEX deliveries_due (sink=? AND due_at<?)"),
+        (sinks::DELIVERIES_TAKEN, "SEARCH deliveries USING INDEX deliveries_taken (sink=?)"),
+        (sinks::NEXT_DELIVERY, "SEARCH deliveries USING COVERING INDEX deliveries_due (sink=? AND due_at>?)"),
     ] {
         assert_eq!(plan(&store, sql).await, [expected]);
     }
@@ -212,8 +214,8 @@ async fn audit_page_reads_only_its_own_lines() {
     let (_folder, store) = store();
     let begins = ["SCALAR SUBQUERY 1", "SEARCH audit USING COVERING INDEX audit_reached (reached>?)"];
     let pages = [
-        (read::AUDIT, "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"),
-        (read::AUDIT_OF, "SEARCH audit USING INDEX audit_org (org=? AND no>?)"),
+        (audit::AUDIT, "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"),
+        (audit::AUDIT_OF, "SEARCH audit USING INDEX audit_org (org=? AND no>?)"),
     ];
     for (sql, expected) in pages {
         assert_eq!(plan(&store, sql).await, [expected, begins[0], begins[1]]);
@@ -224,21 +226,21 @@ async fn audit_page_reads_only_its_own_lines() {
 async fn list_page_reads_only_its_own_rows() {
     let (_folder, store) = store();
     for (sql, expected) in [
-        (read::UNKNOWN, "SEARCH claims USING INDEX claims_unknown ((since,call)>(?,?))"),
-        (read::UNKNOWN_OF, "SEARCH claims USING INDEX claims_unknown_org (org=? AND (since,call)>(?,?))"),
-        (read::ATTACHMENTS, "SEARCH attachments USING PRIMARY KEY (session=? AND id>?)"),
-        (read::PURSES, "SEARCH purses USING PRIMARY KEY ((org,name)>(?,?))"),
-        (read::PURSES_OF, "SEARCH purses USING PRIMARY KEY (org=? AND name>?)"),
-        (read::RATES, "SEARCH rates USING PRIMARY KEY ((org,name)>(?,?))"),
-        (read::RATES_OF, "SEARCH rates USING PRIMARY KEY (org=? AND name>?)"),
-        (read::GRANTS, "SEARCH grants USING INDEX grants_at (at<?)"),
-        (read::GRANTS_OF, "SEARCH grants USING INDEX grants_org (org=? AND at<?)"),
-        (read::NEXT_CONFIG, "SEARCH configs USING PRIMARY KEY (org=? AND kind=? AND name>?)"),
-        (read::VERSIONS, "SEARCH configs USING PRIMARY KEY (org=? AND kind=? AND name=? AND version<?)"),
-        (read::DELIVERIES, "SEARCH deliveries USING PRIMARY KEY (sink=? AND (turn,seq,nth)>(?,?,?))"),
-        (read::ORGS, "SEARCH orgs USING INDEX orgs_name (name>?)"),
-        (read::KEYS, "SEARCH api_keys USING PRIMARY KEY (id>?)"),
-        (read::KEYS_OF, "SEARCH api_keys USING INDEX api_keys_org (org=? AND id>?)"),
+        (calls::UNKNOWN, "SEARCH claims USING INDEX claims_unknown ((since,call)>(?,?))"),
+        (calls::UNKNOWN_OF, "SEARCH claims USING INDEX claims_unknown_org (org=? AND (since,call)>(?,?))"),
+        (contents::ATTACHMENTS, "SEARCH attachments USING PRIMARY KEY (session=? AND id>?)"),
+        (limits::PURSES, "SEARCH purses USING PRIMARY KEY ((org,name)>(?,?))"),
+        (limits::PURSES_OF, "SEARCH purses USING PRIMARY KEY (org=? AND name>?)"),
+        (limits::RATES, "SEARCH rates USING PRIMARY KEY ((org,name)>(?,?))"),
+        (limits::RATES_OF, "SEARCH rates USING PRIMARY KEY (org=? AND name>?)"),
+        (approvals::GRANTS, "SEARCH grants USING INDEX grants_at (at<?)"),
+        (approvals::GRANTS_OF, "SEARCH grants USING INDEX grants_org (org=? AND at<?)"),
+        (configs::NEXT_CONFIG, "SEARCH configs USING PRIMARY KEY (org=? AND kind=? AND name>?)"),
+        (configs::VERSIONS, "SEARCH configs USING PRIMARY KEY (org=? AND kind=? AND name=? AND version<?)"),
+        (sinks::DELIVERIES, "SEARCH deliveries USING PRIMARY KEY (sink=? AND (turn,seq,nth)>(?,?,?))"),
+        (orgs::ORGS, "SEARCH orgs USING INDEX orgs_name (name>?)"),
+        (orgs::KEYS, "SEARCH api_keys USING PRIMARY KEY (id>?)"),
+        (orgs::KEYS_OF, "SEARCH api_keys USING INDEX api_keys_org (org=? AND id>?)"),
     ] {
         // A single step: nothing is sorted, so only the page is read.
         assert_eq!(plan(&store, sql).await, [expected], "{sql}");

@@ -1,5 +1,5 @@
 //! Shared helpers for tests: a database in a temporary directory, and the smallest units of work.
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ledger::{Backend, rules};
 use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, Inbox, SessionTarget};
 use outlast_ports::queries::Queries;
@@ -104,5 +104,5 @@ pub(crate) async fn accept(
 
 /// Returns whether the store has evidence that a worker is dead.
 pub(crate) async fn is_dead(store: &SqliteStore, worker: WorkerId) -> bool {
-    store.read(move |rows: &dyn ReadRows| Ok(rows.is_dead(worker))).await.expect("a reader answers")
+    store.read(move |rows: &dyn QueryRows| Ok(rows.is_dead(worker))).await.expect("a reader answers")
 }

@@ -2,7 +2,7 @@
 use outlast_conformance::{AnswerCounts, Fixture, differential};
 use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::{Store, StoreStatus};
 use outlast_vocab::{Error, Kind, WorkerId};
@@ -64,7 +64,7 @@ impl Backend for Faulty {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.memory.read(query)
     }

@@ -4,7 +4,7 @@
 use outlast_conformance::{Fixture, SharedFixture};
 use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
-use outlast_ledger::rows::{ReadRows, Rows};
+use outlast_ledger::rows::{QueryRows, Rows};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::{Store, StoreStatus};
 use outlast_vocab::{Error, WorkerId};
@@ -31,7 +31,7 @@ impl Backend for Handle {
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
     {
         self.memory.read(query)
     }
