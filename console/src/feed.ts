@@ -11,7 +11,7 @@ export interface Reader {
   types: string;
   event(frame: Frame): void;
   link(link: Link): void;
-  /** Called when the stream reconnects. */
+  /** Called when the stream connects: events before that may have been missed. */
   again(): void;
 }
 

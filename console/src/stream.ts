@@ -21,7 +21,7 @@ export interface Outside {
 export interface Told {
   event(frame: Frame): void;
   link(link: Link): void;
-  /** Called when the stream reconnects. Live events may have been missed. */
+  /** Called when events may have been missed: after a reconnect, and after the first connection of a stream that starts now. */
   again(): void;
 }
 
@@ -46,7 +46,8 @@ export async function follow(path: string, from: string | undefined, told: Told,
         throw new Error(`status ${response.status}`);
       }
       told.link("open");
-      if (opened) told.again();
+      // Without a cursor, the stream starts when the server accepts it, which may be after the reader has loaded its data.
+      if (opened || cursor === undefined) told.again();
       opened = true;
       const parser = new Parser();
       for await (const text of pieces(response.body, stop, outside)) {

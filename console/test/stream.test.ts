@@ -10,7 +10,7 @@ const event = (seq: number) => `id: ${seq}\nevent: turn.started\ndata: {"session
 const live = (text: string) => `event: live\ndata: {"session":"ses_1","type":"live","data":{"type":"text","text":"${text}"}}\n\n`;
 
 /** Plays one script per connection: chunks of a body, a status, or a refused connection. */
-async function played(scripts: (string[] | number | "refused")[]): Promise<{ asked: (string | undefined)[]; seqs: (number | undefined)[]; links: Link[]; again: number }> {
+async function played(scripts: (string[] | number | "refused")[], from: string | "now" = "0"): Promise<{ asked: (string | undefined)[]; seqs: (number | undefined)[]; links: Link[]; again: number }> {
   const stop = new AbortController();
   const [asked, seqs, links]: [(string | undefined)[], (number | undefined)[], Link[]] = [[], [], []];
   let again = 0;
@@ -29,7 +29,7 @@ async function played(scripts: (string[] | number | "refused")[]): Promise<{ ask
     random: () => 0.5,
   };
   const told = { event: (frame: Frame) => void seqs.push(frame.seq), link: (link: Link) => void links.push(link), again: () => void again++ };
-  await follow("/v1/events", "0", told, stop.signal, outside);
+  await follow("/v1/events", from === "now" ? undefined : from, told, stop.signal, outside);
   return { asked, seqs, links, again };
 }
 
@@ -38,6 +38,11 @@ test("a stream that breaks goes on behind the last durable event", async () => {
   assert.deepEqual(seqs, [1, 2, undefined, 3]);
   assert.deepEqual(asked, ["0", "2", "2", "2", "2", "3"]);
   assert.equal(again, 1, "whoever reads it is told that what is not durable may be missing");
+});
+
+test("a stream without a cursor says that it may have missed events", async () => {
+  const { seqs, again } = await played([[event(1)], [event(2)]], "now");
+  assert.deepEqual([seqs, again], [[1, 2], 2]);
 });
 
 test("an event that was cut in the middle is told once, whole", async () => {

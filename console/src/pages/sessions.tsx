@@ -123,13 +123,14 @@ function useSessions(wish: Wish) {
   const [items, setItems] = useState<readonly Session[]>([]);
   const [error, setError] = useState<Error>();
   const [whole, setWhole] = useState(false);
-  const reading = useRef({ next: undefined as string | undefined, whole: false, busy: true, wish });
+  const reading = useRef({ next: undefined as string | undefined, whole: false, begun: false, busy: true, wish });
   const changed = useRef(new Set<string>());
 
   const more = useCallback(async () => {
     const at = reading.current;
     if (at.busy || at.whole) return;
     at.busy = true;
+    const first = at.next === undefined;
     try {
       const query = { search: at.wish.search, state: at.wish.state, last_end: at.wish.last_end, limit: PAGE };
       let page: Page<Session>;
@@ -141,7 +142,7 @@ function useSessions(wish: Wish) {
       } while (page.items.length === 0 && page.next !== undefined);
       at.whole = page.next === undefined;
       const { items } = page;
-      setItems((old) => appended(old, items));
+      setItems((old) => (first ? items : appended(old, items)));
       setWhole(at.whole);
       setError(undefined);
     } catch (error) {
@@ -152,15 +153,17 @@ function useSessions(wish: Wish) {
   }, []);
 
   const begin = useCallback((wish: Wish) => {
-    reading.current = { next: undefined, whole: false, busy: false, wish };
-    setItems([]);
-    setWhole(false);
+    reading.current = { next: undefined, whole: false, begun: true, busy: false, wish };
     void more();
   }, []);
   useEffect(() => {
     // Stays busy until the person stops typing: reaching the end of the old list must not start a request for the new one.
-    reading.current = { next: undefined, whole: false, busy: true, wish };
-    const timer = setTimeout(() => begin(wish), 120);
+    reading.current = { next: undefined, whole: false, begun: false, busy: true, wish };
+    const timer = setTimeout(() => {
+      setItems([]);
+      setWhole(false);
+      begin(wish);
+    }, 120);
     return () => clearTimeout(timer);
   }, [wish.search, wish.state, wish.last_end]);
   useEffect(() => {
@@ -200,8 +203,8 @@ function useSessions(wish: Wish) {
     return () => clearInterval(timer);
   }, []);
   const link = useFeed("session.*,turn.*,wait.resolved", (frame) => changed.current.add(frame.session), () => {
-    // The stream may have missed events while it was disconnected, so the list is loaded again.
-    begin(reading.current.wish);
+    // The stream may have missed events before it connected, so a list that was requested before is loaded again.
+    if (reading.current.begun) begin(reading.current.wish);
   });
   return { items, error, whole, more: () => void more(), link };
 }
