@@ -87,6 +87,36 @@ describe("in the console", { timeout: 600_000 }, () => {
     await close();
   });
 
+  /** Presses two keys without a frame between them, as a fast typist does on a slow machine. */
+  const together = (page: Page, ...keys: string[]) =>
+    page.evaluate(async (keys) => {
+      for (const key of keys) {
+        document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+        // Effects that wait for a frame have not run after this.
+        for (let turns = 0; turns < 10; turns++) await Promise.resolve();
+      }
+    }, keys);
+
+  test("keys at once after a form or the list of keys opened decide nothing", async () => {
+    await outlast.say("refund at once", { wait: 2 });
+    const { page, wrong, close } = await shown("/approvals");
+    await page.locator(".question").waitFor();
+    await looked(page);
+    for (const opens of ["?", "d", "e"]) {
+      await together(page, opens, "a");
+      await page.locator(opens === "?" ? "dialog" : ".question form").waitFor();
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("Escape");
+      await page.locator(opens === "?" ? "dialog" : ".question form").waitFor({ state: "detached" });
+    }
+    await looked(page);
+    assert.equal((await outlast.ask<List<unknown>>("/v1/approvals")).items.length, 1);
+    await page.keyboard.press("a");
+    await page.getByText("Nothing waits for a word").waitFor();
+    assert.deepEqual(wrong, []);
+    await close();
+  });
+
   test("events before the stream of a page begins are not lost", async () => {
     await apart(async (own) => {
       const { page: sessions, context, wrong } = await openPage(browser, own.address);

@@ -1,5 +1,5 @@
 /** Approvals page: pending approvals and calls with an unknown outcome, across all sessions. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { parse, pretty } from "../exact.ts";
 import { duration, moment, money, past } from "../format.ts";
@@ -49,8 +49,8 @@ export function ApprovalsPage() {
   const at = Math.max(0, items.findIndex(({ id }) => id === chosen));
   const question = items[at];
   const order = items.map(({ id }) => id).join();
-  const changed = useRef({ order, at: 0 });
-  if (changed.current.order !== order) changed.current = { order, at: Date.now() };
+  const changed = useRef({ order, at: -LOOK_MS });
+  if (changed.current.order !== order) changed.current = { order, at: performance.now() };
   const move = (by: number) => {
     setChosen(items[Math.max(0, Math.min(items.length - 1, at + by))]?.id);
     setMood(undefined);
@@ -60,7 +60,7 @@ export function ApprovalsPage() {
     setMood({ of: of.id, is });
   };
   const decide = async (of: Pending, word: { verdict: string; reason?: string; arguments?: unknown }) => {
-    if (Date.now() - changed.current.at < LOOK_MS) {
+    if (performance.now() - changed.current.at < LOOK_MS) {
       setSaid("The list has just changed. Look again.");
       return;
     }
@@ -167,7 +167,8 @@ function outcome({ decided, yours, votes, of }: Counted, verdict: string): strin
 function Deny({ close, deny }: { close: () => void; deny: (reason: string) => void }) {
   const [reason, setReason] = useState("");
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  // A layout effect runs with the render, so the field receives a key pressed right after `d`.
+  useLayoutEffect(() => field.current?.focus(), []);
   return (
     <form class="acts" onSubmit={(event) => (event.preventDefault(), deny(reason.trim() || "denied"))}>
       <input ref={field} class="grow" aria-label="Why not" placeholder="Why not? The model is told." value={reason} onInput={(event) => setReason(event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && close()} />
@@ -183,7 +184,7 @@ function Edit({ item, close, edit }: { item: Pending; close: () => void; edit: (
   const shown = escaped(before);
   const [text, setText] = useState(shown);
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const [passed, wrong] = read(text);
   return (
     <form class="edit" onSubmit={(event) => (event.preventDefault(), wrong || edit(passed))}>

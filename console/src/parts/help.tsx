@@ -1,11 +1,12 @@
 /** The list of keyboard shortcuts. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { bindings, singleKeys } from "../keys.ts";
 
 export function Help({ close }: { close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [on, setOn] = useState(singleKeys.on());
-  useEffect(() => dialog.current?.showModal(), []);
+  // A layout effect runs with the render, so the page already ignores a key pressed right after `?`.
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   const flip = () => {
     singleKeys.set(!on);
     setOn(!on);

@@ -1,10 +1,10 @@
 /** The login dialog for servers that require an API key. The key is stored for this tab only. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export function Lock({ enter, wrong }: { enter: (key: string) => void; wrong: boolean }) {
   const [said, setSaid] = useState("");
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const submit = (event: Event) => {
     event.preventDefault();
     if (said.trim()) enter(said.trim());

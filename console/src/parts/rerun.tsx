@@ -2,7 +2,7 @@
  * Reruns a conversation from a message. Either forks it with another agent or other words, or replays it in memory with another
  * model or prompt and compares both runs.
  */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, path, post } from "../api.ts";
 import { money } from "../format.ts";
 import { useRead } from "../hooks.ts";
@@ -33,7 +33,7 @@ export function Rerun({ session, message, before, close }: Props) {
   const [error, setError] = useState<Error>();
   const form = useRef<HTMLFormElement>(null);
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => field.current?.focus({ preventScroll: true }), []);
+  useLayoutEffect(() => field.current?.focus({ preventScroll: true }), []);
   // The form grows when its data arrives, so it is scrolled into view again.
   useEffect(() => form.current?.scrollIntoView({ block: "nearest" }), [agents.value, turn.value]);
   useKeys([{ keys: "Escape", what: "Close the form", act: close }]);
