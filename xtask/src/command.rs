@@ -13,10 +13,21 @@ use std::{
 pub(crate) const RELEASE_PROGRAMS: [&str; 3] =
     ["--package=outlast-cli", "--package=outlast-bench", "--package=outlast-torture"];
 
-/// Returns the cargo that started us, in the directory of the workspace.
+/// Returns the cargo that started us, in the directory of the workspace, with the environment of a shell.
+///
+/// `cargo run` describes xtask in variables. The build script of `ring` runs again if these change, and everything above
+/// it would be compiled again whenever xtask and a shell take turns.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
+    for (name, _) in env::vars_os() {
+        let describes_xtask = name.to_str().is_some_and(|name| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
+        });
+        if describes_xtask {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -109,6 +120,7 @@ fn forward_lines(from: impl Read, to: &mut impl Write) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     #[test]
     fn stdout_and_stderr_are_captured() {
@@ -120,6 +132,14 @@ mod tests {
     fn missing_program_counts_as_failed() {
         let finished = run(&mut Command::new("no-such-program-anywhere"));
         assert!(!finished.succeeded);
+    }
+
+    #[test]
+    fn cargo_gets_no_variables_about_xtask() {
+        assert_eq!(env::var("CARGO_PKG_NAME").as_deref(), Ok("xtask"), "cargo describes the tested crate");
+        let cargo = cargo(Path::new("."));
+        let removed = |name| cargo.get_envs().any(|variable| variable == (OsStr::new(name), None));
+        assert!(removed("CARGO_PKG_NAME") && removed("CARGO_MANIFEST_DIR"));
     }
 
     #[test]
