@@ -11,7 +11,7 @@ struct RequiredTool {
     install: &'static [&'static [&'static str]],
 }
 
-const TEST_TOOLS: &[RequiredTool] = &[
+const BUILD: &[RequiredTool] = &[
     RequiredTool {
         what: "a C compiler, for the bundled SQLite",
         check: &["cc", "--version"],
@@ -32,6 +32,10 @@ const TEST_TOOLS: &[RequiredTool] = &[
         check: &["cargo", "clippy", "--version"],
         install: &[&["rustup", "component", "add", "clippy"]],
     },
+];
+
+/// The needs of tests that call other programs.
+const TEST_TOOLS: &[RequiredTool] = &[
     RequiredTool {
         what: "Python 3, for MCP servers and moto",
         check: &["python3", "-m", "venv", "--help"],
@@ -200,22 +204,28 @@ const BOOK: &[RequiredTool] = &[RequiredTool {
     ]],
 }];
 
-/// Installs what is missing. Returns what could not be installed, each with the command that would install it.
-pub(crate) fn install_missing() -> Vec<String> {
+/// Installs what compiling and the lints need. Returns what could not be installed, each with the command that would
+/// install it.
+pub(crate) fn install_for_build() -> Vec<String> {
+    BUILD.iter().filter_map(|need| install_tool(need).err()).collect()
+}
+
+/// Like [`install_for_build`], for all tests. Needs no cargo, so it may run while cargo compiles.
+pub(crate) fn install_for_tests() -> Vec<String> {
     CONSOLE.iter().chain(TEST_TOOLS).filter_map(|need| install_tool(need).err()).collect()
 }
 
-/// Like [`install_missing`], for the console alone.
+/// Like [`install_for_build`], for the console alone.
 pub(crate) fn install_for_console() -> Vec<String> {
     CONSOLE.iter().filter_map(|need| install_tool(need).err()).collect()
 }
 
-/// Like [`install_missing`], for fuzzing.
+/// Like [`install_for_build`], for fuzzing.
 pub(crate) fn install_for_fuzzing() -> Vec<String> {
     FUZZING.iter().filter_map(|need| install_tool(need).err()).collect()
 }
 
-/// Like [`install_missing`], for the book.
+/// Like [`install_for_build`], for the book.
 pub(crate) fn install_for_book() -> Vec<String> {
     BOOK.iter().filter_map(|need| install_tool(need).err()).collect()
 }

@@ -11,29 +11,62 @@ use std::{
     ops::AddAssign,
     path::Path,
     process::{Command, ExitCode},
+    thread,
     time::{Duration, Instant},
 };
 
 /// The time for crash points in `cargo xtask test`. `cargo xtask sim` tries all of them.
 const SIMULATOR_SECONDS: &str = "120";
 
+/// What the tests need built. Examples are left out: a test contains them, and linking each takes seconds.
+const TEST_TARGETS: &[&str] = &["--workspace", "--locked", "--lib", "--bins", "--tests"];
+
+/// Tests that run at the same time, for each core. Most of them wait for a disk, a timer or another program.
+const TESTS_PER_CORE: usize = 4;
+
 /// Runs everything. With `--quick`, runs the lints and the quick tests. With filters, runs only the tests whose names
 /// contain one of them.
 pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
-    if filters == ["--quick"] {
-        return quick(root);
-    }
     let mut report = StepReport::default();
-    let missing = report.timed("install what the tests need", |_| required_tools::install_missing());
-    for missing in missing {
-        report.failed_step(&missing);
-    }
-    if filters.is_empty() {
+    if filters == ["--quick"] {
+        // Installs nothing: these tests need only Rust.
+        if !has_nextest() {
+            report.failed_step("--quick needs cargo-nextest: cargo install cargo-nextest --locked");
+            return report.print_summary();
+        }
         report.lints(root);
+        report.rust_tests(root, &["--profile".to_owned(), "quick".to_owned()]);
+        return report.print_summary();
     }
-    let (runner, mut tests) = test_command(root, filters);
-    report.tests(runner, &mut tests);
+    report.install("install what the build needs", required_tools::install_for_build);
     if filters.is_empty() {
+        everything(root, &mut report);
+    } else {
+        report.install("install what the tests need", required_tools::install_for_tests);
+        report.rust_tests(root, filters);
+    }
+    report.print_summary()
+}
+
+/// Runs every check and every test. Steps that do not need cargo run beside those that compile.
+fn everything(root: &Path, report: &mut StepReport) {
+    let beside = |report: &mut StepReport| {
+        report.install("install what the tests need", required_tools::install_for_tests);
+        report.console_sources(root);
+    };
+    report.beside(beside, |report| {
+        report.lints(root);
+        if has_nextest() {
+            report.check(command::cargo(root).args(["nextest", "run", "--no-run"]).args(TEST_TARGETS));
+        }
+    });
+    report.rust_tests(root, &[]);
+    let browser = console::browser(root);
+    let browser = |report: &mut StepReport| match browser {
+        Ok(mut tests) => report.tests(Runner::Node, &mut tests),
+        Err(error) => report.failed_step(&error),
+    };
+    report.beside(browser, |report| {
         let doc_tests = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(doc_tests));
         // Cedar is off by default, so its feature is checked and tested separately. It makes the JSON objects and the
@@ -44,35 +77,29 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
         report.check(command::cargo(root).args(lints).args(["--features", "engine", "--", "-D", "warnings"]));
         let cedar = ["test", "-p", "outlast-cedar", "--features", "engine", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(cedar));
-        report.console(root);
-        // Kills every scenario at as many points as the time allows, then plays 2,000 seeds. Points around transactions
-        // are always tried; the others rotate each day.
+        // Kills every scenario at as many points as the time allows, then plays 2,000 seeds. Points around
+        // transactions are always tried; the others rotate each day.
         let limit = ["--exhaustive-seconds", SIMULATOR_SECONDS];
         report.check(command::program(root, "outlast-sim", "sim").args(limit));
-    }
-    report.print_summary()
+    });
 }
 
-/// Runs the lints and the tests of the nextest profile `quick`. Installs nothing: these tests need only Rust.
-fn quick(root: &Path) -> ExitCode {
-    let mut report = StepReport::default();
-    report.lints(root);
-    let tests = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--profile", "quick"];
-    report.tests(Runner::Nextest, command::cargo(root).args(tests));
-    report.print_summary()
+/// Whether nextest is installed. It is not installed for the tests, because building it would take longer than they do.
+fn has_nextest() -> bool {
+    required_tools::is_installed(&["cargo", "nextest", "--version"])
 }
 
-/// Returns the command for the tests of the workspace. Uses nextest only if it is installed, because building it would
-/// take longer than the tests.
-fn test_command(root: &Path, filters: &[String]) -> (Runner, Command) {
+/// Returns the command for the tests of the workspace. The arguments are filters, or options of nextest.
+fn test_command(root: &Path, arguments: &[String]) -> (Runner, Command) {
     let mut command = command::cargo(root);
-    if required_tools::is_installed(&["cargo", "nextest", "--version"]) {
-        command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]).args(filters);
+    if has_nextest() {
+        let threads = thread::available_parallelism().map_or(1, usize::from) * TESTS_PER_CORE;
+        command.args(["nextest", "run"]).args(TEST_TARGETS);
+        command.arg("--no-fail-fast").arg(format!("--test-threads={threads}")).args(arguments);
         return (Runner::Nextest, command);
     }
     print_step("cargo-nextest is not installed; using cargo test");
-    let all = ["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast", "--"];
-    command.args(all).args(filters);
+    command.arg("test").args(TEST_TARGETS).args(["--no-fail-fast", "--"]).args(arguments);
     (Runner::CargoTest, command)
 }
 
@@ -105,6 +132,34 @@ impl StepReport {
         self.timed(&command::command_line(command), |_| command::run(command))
     }
 
+    /// Runs two groups of steps at the same time.
+    fn beside(&mut self, beside: impl FnOnce(&mut Self) + Send, steps: impl FnOnce(&mut Self)) {
+        let other = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut report = Self::default();
+                beside(&mut report);
+                report
+            });
+            steps(self);
+            other.join().expect("steps do not panic")
+        });
+        self.count += other.count;
+        self.failed_steps.extend(other.failed_steps);
+        let times = other.times.into_iter();
+        self.times.extend(times.map(|(step, time)| (format!("{step} (beside the steps above)"), time)));
+    }
+
+    fn install(&mut self, step: &str, install: impl FnOnce() -> Vec<String>) {
+        for missing in self.timed(step, |_| install()) {
+            self.failed_step(&missing);
+        }
+    }
+
+    fn rust_tests(&mut self, root: &Path, arguments: &[String]) {
+        let (runner, mut tests) = test_command(root, arguments);
+        self.tests(runner, &mut tests);
+    }
+
     /// Runs a step that succeeds or fails.
     fn check(&mut self, command: &mut Command) {
         if !self.run(command).succeeded {
@@ -128,7 +183,7 @@ impl StepReport {
 
     fn tidy(&mut self, root: &Path) {
         print_step("tidy");
-        match tidy::findings(root) {
+        match self.timed("tidy", |_| tidy::findings(root)) {
             Ok(findings) if findings.is_empty() => {}
             Ok(findings) => {
                 for finding in &findings {
@@ -140,17 +195,13 @@ impl StepReport {
         }
     }
 
-    /// Checks the console: its types, its tests, its committed build, and its behaviour in a browser.
-    fn console(&mut self, root: &Path) {
+    /// Checks the console without a browser: its types, its tests, and its committed build.
+    fn console_sources(&mut self, root: &Path) {
         self.check(&mut console::types(root));
         self.tests(Runner::Node, &mut console::tests(root));
         let checked = self.timed("compare console/dist with its sources", |_| console::check(root));
         if let Err(error) = checked {
             self.failed_step(&error);
-        }
-        match console::browser(root) {
-            Ok(mut tests) => self.tests(Runner::Node, &mut tests),
-            Err(error) => self.failed_step(&error),
         }
     }
 
