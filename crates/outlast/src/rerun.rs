@@ -27,6 +27,7 @@ use outlast_ledger::memory::MemoryStore;
 use outlast_ports::clock::Entropy;
 use outlast_ports::inbox::SessionTarget;
 use outlast_ports::store::Store;
+use outlast_ports::tool::DecoratedTools;
 use outlast_runtime::archive::{import, import_to_compare};
 use outlast_runtime::attachments::Attachments;
 use outlast_runtime::worker::system::SystemEntropy;
@@ -37,7 +38,7 @@ use outlast_vocab::effect::{ModelOutcome, Outcome};
 use outlast_vocab::message::Part;
 use outlast_vocab::record::{EffectPerformed, Fact, Record, TurnAccepted, TurnStarted};
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, TurnId, WorkerId};
-use recorded_answers::{RecordedAnswers, RecordedReplies, ReplayingTools};
+use recorded_answers::{RecordedAnswers, RecordedReplies};
 use std::io::{Read, Seek};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -258,7 +259,7 @@ fn replies_before(records: &[Record], key: &str) -> Option<usize> {
 fn wrap_providers(config: &mut RuntimeConfig, reuse: &Arc<RecordedAnswers>, prefix: &Arc<RecordedReplies>) {
     let tools = config.tools.iter_mut().chain(config.agents.iter_mut().flat_map(|agent| &mut agent.tools));
     for tool in tools {
-        *tool = Arc::new(ReplayingTools { tools: tool.clone(), reuse: reuse.clone() });
+        *tool = Arc::new(DecoratedTools::new(tool.clone(), reuse.clone()));
     }
     for model in &mut config.models {
         *model = Arc::new(recorded_answers::ReplayingModel { model: model.clone(), prefix: prefix.clone() });

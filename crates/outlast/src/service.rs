@@ -14,7 +14,10 @@
 //! | [`Models`], [`Tools`], [`Agent`] | ask a model, run another tool, read the agent's rules |
 //! | [`Payments`](crate::payment::Payments) | reserve and spend money |
 
-pub use outlast_ports::service::{CallScope, Needs, Services, UnavailableScope};
+pub use outlast_ports::service::{
+    CallAttachments, CallCancellation, CallEvents, CallModels, CallPayments, CallPermissions, CallProgress,
+    CallScope, CallSteps, CallTools, CallValues, Needs, Services, UnavailableScope,
+};
 
 /// # Example
 ///

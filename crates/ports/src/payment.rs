@@ -4,7 +4,7 @@
 //! A tool that does not name the service cannot pay. The idempotency key of a payment is derived from its position in
 //! the turn, so the same payment is found again after a crash. [`InMemoryPaymentAuthority`] is an authority in memory, for tests.
 use crate::ResultFuture;
-use crate::service::{CallScope, Needs, Services};
+use crate::service::{CallPayments, CallScope, Needs, Services};
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::payment::{AuthorityPaymentState, Currency, Money, PaymentOrder};
 use outlast_vocab::{Error, Kind};
@@ -41,7 +41,7 @@ pub struct PaymentsEnabled;
 
 /// The payments of one call.
 #[derive(Clone)]
-pub struct Payments(Arc<dyn CallScope>);
+pub struct Payments(Arc<dyn CallPayments>);
 
 impl Needs for Payments {
     fn check(services: &Services) -> Result<(), Error> {
@@ -53,7 +53,8 @@ impl Needs for Payments {
 
     fn gather(services: &Services, scope: &Arc<dyn CallScope>) -> Result<Self, Error> {
         Self::check(services)?;
-        Ok(Self(scope.clone()))
+        let scope = Arc::clone(scope);
+        Ok(Self(scope))
     }
 }
 
@@ -70,7 +71,7 @@ impl Payments {
 /// Money that is reserved, or was paid in an earlier run of the call.
 #[must_use = "what is not settled is released when the call is over"]
 pub struct PaymentHold {
-    scope: Arc<dyn CallScope>,
+    scope: Arc<dyn CallPayments>,
     name: String,
     state: AuthorityPaymentState,
 }

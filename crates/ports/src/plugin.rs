@@ -6,7 +6,7 @@
 //! plug-in reads and writes the state with [`PluginAccess`].
 use crate::ResultFuture;
 use crate::hook::{AtCheckpoint, BeforeContext, Hook, HookAt, HookStage};
-use crate::service::{CallScope, Needs, Services};
+use crate::service::{CallScope, CallValues, Needs, Services};
 use crate::tool::{Tool, Toolbox};
 use crate::trigger::{Trigger, TriggerSource};
 use outlast_vocab::capability::CapabilityBundle;
@@ -260,7 +260,7 @@ impl InstalledPlugin {
 /// Gives a tool access to its plug-in's data in the session of the call.
 pub struct PluginAccess<P: Plugin> {
     name: PluginName,
-    scope: Arc<dyn CallScope>,
+    scope: Arc<dyn CallValues>,
     plugin: PhantomData<fn() -> P>,
 }
 

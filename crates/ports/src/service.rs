@@ -3,15 +3,20 @@
 //! A tool names the services that it needs in [`crate::tool::Tool::Needs`], and gets no others. Some services live as
 //! long as the program ([`Service`]). Others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`],
 //! [`Progress`], [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]).
+mod call_scope;
+
+pub use call_scope::{
+    CallAttachments, CallCancellation, CallEvents, CallModels, CallPayments, CallPermissions, CallProgress,
+    CallScope, CallSteps, CallTools, CallValues, UnavailableScope,
+};
+
 use crate::attachment_upload::Upload;
 use crate::tool::schema_of;
-use crate::{BoxFuture, ResultFuture};
 use outlast_views::AttachmentView;
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};
+use outlast_vocab::message::{Attachment, MediaType, Message, text_of};
 use outlast_vocab::overlay::NetworkAllowList;
-use outlast_vocab::payment::{AuthorityPaymentState, PaymentOrder};
 use outlast_vocab::policy::PolicyAction;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Hash, Kind};
@@ -25,102 +30,6 @@ use std::future::Future;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The functions that the runtime offers to a running call. Tools do not see it; they use services built on it.
-pub trait CallScope: Send + Sync {
-    /// Runs a step once. If the tool runs again, this returns the recorded value and drops `run`.
-    fn step<'a>(
-        &'a self,
-        name: &'a str,
-        input: Value,
-        run: ResultFuture<'a, Value>,
-    ) -> ResultFuture<'a, Value>;
-
-    /// Sleeps, across restarts.
-    fn sleep(&self, pause: Duration) -> ResultFuture<'_, ()>;
-
-    /// Waits until this custom key is resolved, across restarts.
-    fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> ResultFuture<'a, Resolution>;
-
-    /// Returns the key with which an external system resolves [`CallScope::event`].
-    fn event_key(&self, custom: &str) -> Result<CompletionKey, Error>;
-
-    /// Returns the key with which an external system completes this call, after the tool has returned `pending`.
-    fn completion_key(&self) -> Result<CompletionKey, Error>;
-
-    /// Reports progress to subscribers. Best effort: never fails the tool.
-    fn progress(&self, note: String);
-
-    /// Sends a part of the tool's output to subscribers. Best effort: never fails the tool.
-    fn output(&self, text: String);
-
-    /// Adds an attachment to the session. It commits with the result of the call.
-    fn attach(&self, file: Upload) -> Result<(), Error>;
-
-    /// Returns an attachment of the session with its bytes, including attachments of this call.
-    fn attachment(&self, id: AttachmentId) -> ResultFuture<'_, Upload>;
-
-    /// Returns the metadata of an attachment.
-    fn attachment_info(&self, id: AttachmentId) -> ResultFuture<'_, AttachmentView>;
-
-    /// Returns a range of an attachment's bytes, truncated at its end.
-    fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>>;
-
-    /// Checks whether the policy allows the call to do this.
-    fn check_action(&self, action: PolicyAction) -> ResultFuture<'_, ()>;
-
-    /// Returns the network access rules of the turn's agent.
-    fn network(&self) -> Result<NetworkAllowList, Error>;
-
-    /// Returns a document of the turn's agent.
-    fn document(&self, path: &str) -> Result<String, Error>;
-
-    /// Returns the model of the turn.
-    fn model(&self) -> Result<ModelName, Error>;
-
-    /// Calls a model outside the conversation, once. If the tool runs again, this returns the recorded reply.
-    fn direct(&self, call: DirectCall) -> ResultFuture<'_, Reply>;
-
-    /// Runs another tool of the agent, once.
-    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> ResultFuture<'a, Value>;
-
-    /// Undoes the tool calls that this call has made so far, newest first.
-    fn undo_tools(&self) -> ResultFuture<'_, ()>;
-
-    /// Completes when the turn is cancelled.
-    fn cancelled(&self) -> BoxFuture<'_, ()>;
-
-    /// Returns a value of the session, including writes of this call.
-    fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>>;
-
-    /// Returns the names of the session's values that start with `prefix`.
-    fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>>;
-
-    /// Writes a value of the session. It commits with the result of the call.
-    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error>;
-
-    /// Returns the state of a plug-in in the session, including writes of this call.
-    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> ResultFuture<'a, Option<Value>>;
-
-    /// Replaces the state of a plug-in in the session. It commits with the result of the call.
-    fn set_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error>;
-
-    /// Returns the data that the turn's input carries for a plug-in.
-    fn plugin_input(&self, plugin: &PluginName) -> Option<Value>;
-
-    /// Reserves money under a name that is unique in the call. The same name returns the same payment.
-    fn reserve_payment<'a>(
-        &'a self,
-        name: &'a str,
-        order: PaymentOrder,
-    ) -> ResultFuture<'a, AuthorityPaymentState>;
-
-    /// Pays the reservation with this name. Returns the receipt.
-    fn settle_payment<'a>(&'a self, name: &'a str) -> ResultFuture<'a, String>;
-
-    /// Releases the reservation with this name.
-    fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> ResultFuture<'a, ()>;
-}
 
 /// The services that this deployment grants. Built at start-up and immutable after that.
 #[derive(Clone, Default)]
@@ -216,16 +125,17 @@ macro_rules! tuples {
 tuples! { (); (A); (A, B); (A, B, C); (A, B, C, D); (A, B, C, D, E); }
 
 macro_rules! per_call {
-    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($offers:ident);)*) => {$(
         $(#[$doc])*
         #[derive(Clone)]
-        pub struct $name(Arc<dyn CallScope>);
+        pub struct $name(Arc<dyn $offers>);
 
         impl Needs for $name {
             fn check(_: &Services) -> Result<(), Error> { Ok(()) }
 
             fn gather(_: &Services, scope: &Arc<dyn CallScope>) -> Result<Self, Error> {
-                Ok(Self(scope.clone()))
+                let scope = Arc::clone(scope);
+                Ok(Self(scope))
             }
         }
     )*};
@@ -233,27 +143,27 @@ macro_rules! per_call {
 
 per_call! {
     /// Durable steps: what was answered is not run again when the tool runs again.
-    Steps;
+    Steps(CallSteps);
     /// Sleeps that survive restarts.
-    Timer;
+    Timer(CallSteps);
     /// Events with custom keys that somebody outside resolves.
-    Events;
+    Events(CallEvents);
     /// The key with which somebody outside completes this call.
-    Completion;
+    Completion(CallEvents);
     /// Notes for listeners on how far the tool is.
-    Progress;
+    Progress(CallProgress);
     /// The session's values; writes commit with the call's answer.
-    Values;
+    Values(CallValues);
     /// The session's attachments; what is put commits with the call's answer.
-    Attachments;
+    Attachments(CallAttachments);
     /// Models, asked outside the conversation.
-    Models;
+    Models(CallModels);
     /// The agent's other tools.
-    Tools;
+    Tools(CallTools);
     /// The agent that answers the turn: what its policy permits, what it lets be reached, its documents.
-    Agent;
+    Agent(CallPermissions);
     /// Whether the turn was cancelled.
-    Cancellation;
+    Cancellation(CallCancellation);
 }
 
 impl Steps {
@@ -469,127 +379,6 @@ impl Cancellation {
     /// Completes when the turn is cancelled.
     pub async fn requested(&self) {
         self.0.cancelled().await;
-    }
-}
-
-/// A scope that offers nothing, for calls that do not run: previews and tests.
-pub struct UnavailableScope;
-
-fn unavailable<'a, T: Send + 'a>() -> ResultFuture<'a, T> {
-    Box::pin(std::future::ready(Err(unavailable_error())))
-}
-
-fn unavailable_error() -> Error {
-    Error::new(Kind::HostNotDurable, "a call that does not run cannot use this")
-}
-
-impl CallScope for UnavailableScope {
-    fn step<'a>(&'a self, _: &'a str, _: Value, _: ResultFuture<'a, Value>) -> ResultFuture<'a, Value> {
-        unavailable()
-    }
-
-    fn sleep(&self, _: Duration) -> ResultFuture<'_, ()> {
-        unavailable()
-    }
-
-    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> ResultFuture<'a, Resolution> {
-        unavailable()
-    }
-
-    fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
-        Err(unavailable_error())
-    }
-
-    fn completion_key(&self) -> Result<CompletionKey, Error> {
-        Err(unavailable_error())
-    }
-
-    fn progress(&self, _: String) {}
-
-    fn output(&self, _: String) {}
-
-    fn attach(&self, _: Upload) -> Result<(), Error> {
-        Err(unavailable_error())
-    }
-
-    fn attachment(&self, _: AttachmentId) -> ResultFuture<'_, Upload> {
-        unavailable()
-    }
-
-    fn attachment_info(&self, _: AttachmentId) -> ResultFuture<'_, AttachmentView> {
-        unavailable()
-    }
-
-    fn attachment_range(&self, _: AttachmentId, _: Range<u64>) -> ResultFuture<'_, Vec<u8>> {
-        unavailable()
-    }
-
-    fn check_action(&self, _: PolicyAction) -> ResultFuture<'_, ()> {
-        unavailable()
-    }
-
-    fn network(&self) -> Result<NetworkAllowList, Error> {
-        Err(unavailable_error())
-    }
-
-    fn document(&self, _: &str) -> Result<String, Error> {
-        Err(unavailable_error())
-    }
-
-    fn model(&self) -> Result<ModelName, Error> {
-        Err(unavailable_error())
-    }
-
-    fn direct(&self, _: DirectCall) -> ResultFuture<'_, Reply> {
-        unavailable()
-    }
-
-    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> ResultFuture<'a, Value> {
-        unavailable()
-    }
-
-    fn undo_tools(&self) -> ResultFuture<'_, ()> {
-        unavailable()
-    }
-
-    fn cancelled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn value<'a>(&'a self, _: &'a str) -> ResultFuture<'a, Option<Value>> {
-        unavailable()
-    }
-
-    fn value_names<'a>(&'a self, _: &'a str) -> ResultFuture<'a, Vec<String>> {
-        unavailable()
-    }
-
-    fn set_value(&self, _: &str, _: Option<Value>) -> Result<(), Error> {
-        Err(unavailable_error())
-    }
-
-    fn plugin_state<'a>(&'a self, _: &'a PluginName) -> ResultFuture<'a, Option<Value>> {
-        unavailable()
-    }
-
-    fn set_plugin_state(&self, _: &PluginName, _: Value) -> Result<(), Error> {
-        Err(unavailable_error())
-    }
-
-    fn plugin_input(&self, _: &PluginName) -> Option<Value> {
-        None
-    }
-
-    fn reserve_payment<'a>(&'a self, _: &'a str, _: PaymentOrder) -> ResultFuture<'a, AuthorityPaymentState> {
-        unavailable()
-    }
-
-    fn settle_payment<'a>(&'a self, _: &'a str) -> ResultFuture<'a, String> {
-        unavailable()
-    }
-
-    fn release_payment<'a>(&'a self, _: &'a str, _: &'a str) -> ResultFuture<'a, ()> {
-        unavailable()
     }
 }
 

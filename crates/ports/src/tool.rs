@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ pub trait Tool: Send + Sync + 'static {
         _session: SessionId,
         _args: &Self::Args,
     ) -> impl Future<Output = Result<Option<Value>, Error>> + Send {
-        std::future::ready(Ok(None))
+        ready(Ok(None))
     }
 
     /// Describes what a call would do, without doing it. Returns `None` if the tool cannot tell. The per-call services
@@ -104,7 +104,7 @@ pub trait Tool: Send + Sync + 'static {
         _needs: Self::Needs,
         _args: Self::Args,
     ) -> impl Future<Output = Result<Option<String>, Error>> + Send {
-        std::future::ready(Ok(None))
+        ready(Ok(None))
     }
 
     /// Returns the compensating call, built from the result of this one, or `None` if there is nothing to undo.
@@ -121,7 +121,7 @@ pub trait Tool: Send + Sync + 'static {
         _call: CallId,
         _args: Self::Args,
     ) -> impl Future<Output = Result<ProbeResult, Error>> + Send {
-        std::future::ready(Ok(ProbeResult::CannotTell))
+        ready(Ok(ProbeResult::CannotTell))
     }
 }
 
@@ -347,10 +347,12 @@ pub trait ToolProvider: Send + Sync {
     /// Inspects a call before it is journaled. Returns the payload to store in its record.
     fn prepare<'a>(
         &'a self,
-        session: SessionId,
-        tool: &'a ToolName,
-        arguments: &'a Value,
-    ) -> ResultFuture<'a, Option<Value>>;
+        _session: SessionId,
+        _tool: &'a ToolName,
+        _arguments: &'a Value,
+    ) -> ResultFuture<'a, Option<Value>> {
+        Box::pin(ready(Ok(None)))
+    }
 
     /// Runs a prepared call.
     fn execute<'a>(
@@ -361,13 +363,96 @@ pub trait ToolProvider: Send + Sync {
     ) -> ResultFuture<'a, ToolRunOutcome>;
 
     /// Finds out whether an interrupted at-most-once call happened.
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult>;
+    fn probe<'a>(&'a self, _prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        Box::pin(ready(Ok(ProbeResult::CannotTell)))
+    }
 
     /// Returns the compensating call for a call with this result, or `None` if there is nothing to undo.
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall>;
+    fn undo(&self, _prepared: &PreparedCall, _result: &Value) -> Option<UndoCall> {
+        None
+    }
 
     /// Describes what a call would do, without doing it. Returns `None` if the tool cannot tell.
-    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>>;
+    fn preview<'a>(&'a self, _tool: &'a ToolName, _arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
+        Box::pin(ready(Ok(None)))
+    }
+}
+
+/// Changes how the calls of other tools run, for example to observe them or to answer some itself.
+pub trait ToolDecorator: Send + Sync {
+    /// Runs a prepared call of one of these tools.
+    fn execute<'a>(
+        &'a self,
+        tools: &'a dyn ToolProvider,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome>;
+}
+
+impl<D: ToolDecorator + ?Sized> ToolDecorator for Arc<D> {
+    fn execute<'a>(
+        &'a self,
+        tools: &'a dyn ToolProvider,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome> {
+        (**self).execute(tools, prepared, call, scope)
+    }
+}
+
+/// Tools whose calls run through a decorator. Everything else is passed on to the tools.
+pub struct DecoratedTools<D> {
+    tools: Arc<dyn ToolProvider>,
+    decorator: D,
+}
+
+impl<D: ToolDecorator> DecoratedTools<D> {
+    /// Decorates these tools.
+    pub fn new(tools: Arc<dyn ToolProvider>, decorator: D) -> Self {
+        Self { tools, decorator }
+    }
+}
+
+impl<D: ToolDecorator> ToolProvider for DecoratedTools<D> {
+    fn manifests(&self) -> Vec<ToolManifest> {
+        self.tools.manifests()
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
+        self.tools.contract(tool)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        session: SessionId,
+        tool: &'a ToolName,
+        arguments: &'a Value,
+    ) -> ResultFuture<'a, Option<Value>> {
+        self.tools.prepare(session, tool, arguments)
+    }
+
+    fn execute<'a>(
+        &'a self,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome> {
+        self.decorator.execute(self.tools.as_ref(), prepared, call, scope)
+    }
+
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        self.tools.probe(prepared)
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
+        self.tools.undo(prepared, result)
+    }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
+        self.tools.preview(tool, arguments)
+    }
 }
 
 /// Typed tools, bound to the services that they need.
@@ -424,7 +509,7 @@ impl ToolProvider for Toolbox {
     ) -> ResultFuture<'a, Option<Value>> {
         match self.find(tool) {
             Ok(tool) => tool.prepare(session, arguments),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Err(error) => Box::pin(ready(Err(error))),
         }
     }
 
@@ -436,14 +521,14 @@ impl ToolProvider for Toolbox {
     ) -> ResultFuture<'a, ToolRunOutcome> {
         match self.find(&prepared.tool) {
             Ok(tool) => tool.run(&self.services, prepared, call, scope),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Err(error) => Box::pin(ready(Err(error))),
         }
     }
 
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
         match self.find(&prepared.tool) {
             Ok(tool) => tool.probe(prepared),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Err(error) => Box::pin(ready(Err(error))),
         }
     }
 
@@ -455,7 +540,7 @@ impl ToolProvider for Toolbox {
     fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
         match self.find(tool) {
             Ok(tool) => tool.preview(&self.services, arguments),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Err(error) => Box::pin(ready(Err(error))),
         }
     }
 }

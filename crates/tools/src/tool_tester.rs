@@ -1,21 +1,20 @@
 //! Calls tools in tests as the runtime does, with values and steps in memory.
 use crate::{FileRoot, WallClock};
+use outlast_ports::ResultFuture;
 use outlast_ports::attachment_upload::Upload;
 use outlast_ports::clock::VirtualClock;
 use outlast_ports::contents::byte_range;
-use outlast_ports::service::{CallScope, Services};
+use outlast_ports::service::{
+    CallAttachments, CallCancellation, CallEvents, CallModels, CallPayments, CallPermissions, CallProgress,
+    CallSteps, CallTools, CallValues, Services,
+};
 use outlast_ports::tool::{Call, ToolProvider, ToolRunOutcome, Toolbox};
-use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_views::{AttachmentView, BlobLocation};
-use outlast_vocab::effect::{DirectCall, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::label::Labels;
-use outlast_vocab::message::{ModelName, PluginName, ToolName};
 use outlast_vocab::overlay::NetworkAllowList;
-use outlast_vocab::payment::{AuthorityPaymentState, PaymentOrder};
 use outlast_vocab::policy::PolicyAction;
 use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{CallId, Error, Kind, Millis, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,7 +22,6 @@ use std::future::ready;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// All built-in tools, with the clock at 2026-07-03T10:20:30.456Z.
 pub(crate) struct ToolTester {
@@ -113,7 +111,7 @@ fn shown(said: Result<Value, Error>) -> String {
     }
 }
 
-/// Values, attachments and steps in memory. Waits are not supported, because no built-in tool waits.
+/// Values, attachments and steps in memory.
 #[derive(Default)]
 pub(crate) struct MemoryCallScope {
     values: Mutex<BTreeMap<String, Value>>,
@@ -121,7 +119,7 @@ pub(crate) struct MemoryCallScope {
     steps: Mutex<BTreeMap<String, Value>>,
 }
 
-impl CallScope for MemoryCallScope {
+impl CallSteps for MemoryCallScope {
     fn step<'a>(&'a self, name: &'a str, _: Value, run: ResultFuture<'a, Value>) -> ResultFuture<'a, Value> {
         let recorded = self.steps.lock().unwrap().get(name).cloned();
         Box::pin(async move {
@@ -133,27 +131,30 @@ impl CallScope for MemoryCallScope {
             Ok(value)
         })
     }
+}
 
-    fn sleep(&self, _: Duration) -> ResultFuture<'_, ()> {
-        unreachable!("built-in tools do not sleep")
+impl CallValues for MemoryCallScope {
+    fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>> {
+        Box::pin(ready(Ok(self.values.lock().unwrap().get(name).cloned())))
     }
 
-    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> ResultFuture<'a, Resolution> {
-        unreachable!("built-in tools do not wait")
+    fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>> {
+        let values = self.values.lock().unwrap();
+        let names = values.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
+        Box::pin(ready(Ok(names)))
     }
 
-    fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
-        unreachable!("built-in tools do not wait")
+    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
+        let mut values = self.values.lock().unwrap();
+        match value {
+            Some(value) => values.insert(name.to_owned(), value),
+            None => values.remove(name),
+        };
+        Ok(())
     }
+}
 
-    fn completion_key(&self) -> Result<CompletionKey, Error> {
-        unreachable!("built-in tools do not answer later")
-    }
-
-    fn progress(&self, _: String) {}
-
-    fn output(&self, _: String) {}
-
+impl CallAttachments for MemoryCallScope {
     fn attach(&self, file: Upload) -> Result<(), Error> {
         self.files.lock().unwrap().insert(file.attachment.id, file);
         Ok(())
@@ -175,7 +176,9 @@ impl CallScope for MemoryCallScope {
     fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>> {
         Box::pin(async move { Ok(byte_range(&self.attachment(id).await?.bytes, range).to_vec()) })
     }
+}
 
+impl CallPermissions for MemoryCallScope {
     fn check_action(&self, _: PolicyAction) -> ResultFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
@@ -183,71 +186,12 @@ impl CallScope for MemoryCallScope {
     fn network(&self) -> Result<NetworkAllowList, Error> {
         Ok(NetworkAllowList::default())
     }
-
-    fn document(&self, _: &str) -> Result<String, Error> {
-        unreachable!("documents are opened in a turn")
-    }
-
-    fn model(&self) -> Result<ModelName, Error> {
-        unreachable!("built-in tools ask no model")
-    }
-
-    fn direct(&self, _: DirectCall) -> ResultFuture<'_, Reply> {
-        unreachable!("built-in tools ask no model")
-    }
-
-    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> ResultFuture<'a, Value> {
-        unreachable!("built-in tools call no other")
-    }
-
-    fn undo_tools(&self) -> ResultFuture<'_, ()> {
-        unreachable!("built-in tools call no other")
-    }
-
-    fn cancelled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>> {
-        Box::pin(ready(Ok(self.values.lock().unwrap().get(name).cloned())))
-    }
-
-    fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>> {
-        let values = self.values.lock().unwrap();
-        let names = values.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
-        Box::pin(ready(Ok(names)))
-    }
-
-    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
-        let mut values = self.values.lock().unwrap();
-        match value {
-            Some(value) => values.insert(name.to_owned(), value),
-            None => values.remove(name),
-        };
-        Ok(())
-    }
-
-    fn plugin_state<'a>(&'a self, _: &'a PluginName) -> ResultFuture<'a, Option<Value>> {
-        unreachable!("built-in tools are of no plug-in")
-    }
-
-    fn set_plugin_state(&self, _: &PluginName, _: Value) -> Result<(), Error> {
-        unreachable!("built-in tools are of no plug-in")
-    }
-
-    fn plugin_input(&self, _: &PluginName) -> Option<Value> {
-        unreachable!("built-in tools are of no plug-in")
-    }
-
-    fn reserve_payment<'a>(&'a self, _: &'a str, _: PaymentOrder) -> ResultFuture<'a, AuthorityPaymentState> {
-        unreachable!("built-in tools do not pay")
-    }
-
-    fn settle_payment<'a>(&'a self, _: &'a str) -> ResultFuture<'a, String> {
-        unreachable!("built-in tools do not pay")
-    }
-
-    fn release_payment<'a>(&'a self, _: &'a str, _: &'a str) -> ResultFuture<'a, ()> {
-        unreachable!("built-in tools do not pay")
-    }
 }
+
+// Built-in tools use nothing else.
+impl CallEvents for MemoryCallScope {}
+impl CallProgress for MemoryCallScope {}
+impl CallModels for MemoryCallScope {}
+impl CallTools for MemoryCallScope {}
+impl CallPayments for MemoryCallScope {}
+impl CallCancellation for MemoryCallScope {}

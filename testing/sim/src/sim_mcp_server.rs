@@ -12,10 +12,9 @@ use outlast_mcp::{
 use outlast_ports::ResultFuture;
 use outlast_ports::service::CallScope;
 use outlast_ports::spawner::Spawner;
-use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome};
-use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{EffectClass, PreparedCall, ToolContract, ToolManifest, UndoCall};
-use outlast_vocab::{CallId, Error, Kind, SessionId};
+use outlast_ports::tool::{Call, DecoratedTools, ToolDecorator, ToolProvider, ToolRunOutcome};
+use outlast_vocab::tool::{EffectClass, PreparedCall};
+use outlast_vocab::{CallId, Error, Kind};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -41,16 +40,18 @@ const STREAM_BUFFER_BYTES: usize = 64 << 10;
 /// How often to drive tokio: more often than anything here needs.
 const ROUNDS: usize = 8;
 
-/// The tools of the server, for one process.
-pub(crate) struct SimMcpTools {
-    tools: McpTools,
+/// Runs the client of the server, for one process.
+pub(crate) struct SimMcpClient {
     inside: DrivenTokio,
     witness: Arc<EffectRecorder>,
 }
 
-impl SimMcpTools {
-    /// Creates the client with a server that is restarted for each connection.
-    pub(crate) fn new(around: &ToolEnvironment, spawner: Arc<dyn Spawner>) -> Result<Self, Error> {
+impl SimMcpClient {
+    /// Returns the tools of a server that is restarted for each connection.
+    pub(crate) fn tools(
+        around: &ToolEnvironment,
+        spawner: Arc<dyn Spawner>,
+    ) -> Result<DecoratedTools<Self>, Error> {
         let inside = DrivenTokio::new()?;
         let (to_server, world) = (inside.clone(), around.clone());
         let connect = move || {
@@ -72,7 +73,8 @@ impl SimMcpTools {
         let mut pins = PinnedDefinitions::default();
         pins.accept(NAME, OFFERS.map(definition).into())?;
         let tools = McpTools::new(vec![server], &pins)?.with_process_name(&format!("life {}", around.life));
-        Ok(Self { tools, inside, witness: around.witness.clone() })
+        let client = Self { inside, witness: around.witness.clone() };
+        Ok(DecoratedTools::new(Arc::new(tools), client))
     }
 }
 
@@ -88,26 +90,10 @@ fn definition(name: &str) -> ToolDefinition {
     }
 }
 
-impl ToolProvider for SimMcpTools {
-    fn manifests(&self) -> Vec<ToolManifest> {
-        self.tools.manifests()
-    }
-
-    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
-        self.tools.contract(tool)
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        session: SessionId,
-        tool: &'a ToolName,
-        arguments: &'a Value,
-    ) -> ResultFuture<'a, Option<Value>> {
-        self.tools.prepare(session, tool, arguments)
-    }
-
+impl ToolDecorator for SimMcpClient {
     fn execute<'a>(
         &'a self,
+        tools: &'a dyn ToolProvider,
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
@@ -115,20 +101,8 @@ impl ToolProvider for SimMcpTools {
         Box::pin(async move {
             self.witness.sent(call.session, call.id);
             self.witness.record_completion_key(call.session, QUESTION, scope.event_key(QUESTION)?);
-            self.inside.clone().run_inside(self.tools.execute(prepared, call, scope)).await
+            self.inside.clone().run_inside(tools.execute(prepared, call, scope)).await
         })
-    }
-
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
-        self.tools.probe(prepared)
-    }
-
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
-        self.tools.undo(prepared, result)
-    }
-
-    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
-        self.tools.preview(tool, arguments)
     }
 }
 

@@ -3,7 +3,7 @@ use crate::effect_recorder::EffectRecorder;
 use crate::hooks;
 use crate::model::{self, SimModel};
 use crate::plan::SimPlan;
-use crate::sim_mcp_server::SimMcpTools;
+use crate::sim_mcp_server::SimMcpClient;
 use crate::sim_time::{ProcessClock, SimTime};
 use crate::task_scheduler::{SimProcessNo, TaskScheduler};
 use crate::tools::{self, ToolEnvironment};
@@ -137,7 +137,7 @@ impl SimProcess {
         let (witness, time) = (origin.witness.clone(), origin.time.clone());
         let around = ToolEnvironment { witness, clock: clock.clone(), time, life: no };
         let toolbox = tools::toolbox(&around)?;
-        let bank = SimMcpTools::new(&around, spawner.clone())?;
+        let bank = SimMcpClient::tools(&around, spawner.clone())?;
         let manifests = toolbox.manifests().into_iter().chain(bank.manifests());
         let config = RuntimeConfig {
             contents: None,

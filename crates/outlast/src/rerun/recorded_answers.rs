@@ -4,14 +4,14 @@ use futures_util::stream;
 use outlast_ports::ResultFuture;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
 use outlast_ports::service::CallScope;
-use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome};
+use outlast_ports::tool::{Call, ToolDecorator, ToolProvider, ToolRunOutcome};
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, Reply, ToolOutcome};
 use outlast_vocab::message::{ModelName, Part, ToolName, ToolResult};
 use outlast_vocab::record::{ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, Record};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
+use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{CallId, Error, Failure, Hash, Kind, ReplayKey, SessionId, canonical_json};
+use outlast_vocab::{CallId, Error, Failure, Hash, Kind, ReplayKey, canonical_json};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::ready;
@@ -156,42 +156,21 @@ fn completion_result(resolution: &Resolution) -> ToolResult {
     }
 }
 
-/// Wraps tools and answers their calls from a recording if it has an answer.
-pub(super) struct ReplayingTools {
-    pub(super) tools: Arc<dyn ToolProvider>,
-    pub(super) reuse: Arc<RecordedAnswers>,
-}
-
-impl ToolProvider for ReplayingTools {
-    fn manifests(&self) -> Vec<ToolManifest> {
-        self.tools.manifests()
-    }
-
-    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
-        self.tools.contract(tool)
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        session: SessionId,
-        tool: &'a ToolName,
-        arguments: &'a Value,
-    ) -> ResultFuture<'a, Option<Value>> {
-        self.tools.prepare(session, tool, arguments)
-    }
-
+/// Answers calls from the recording if it has an answer.
+impl ToolDecorator for RecordedAnswers {
     fn execute<'a>(
         &'a self,
+        tools: &'a dyn ToolProvider,
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
     ) -> ResultFuture<'a, ToolRunOutcome> {
-        match self.reuse.decide(prepared) {
+        match self.decide(prepared) {
             ReuseDecision::Recorded(ToolResult::Ok(value)) => {
                 Box::pin(ready(Ok(ToolRunOutcome::Completed(value))))
             }
             ReuseDecision::Recorded(ToolResult::Err(failure)) => Box::pin(ready(Err(failure.into()))),
-            ReuseDecision::Execute => self.tools.execute(prepared, call, scope),
+            ReuseDecision::Execute => tools.execute(prepared, call, scope),
             ReuseDecision::Refused => {
                 let detail = format!(
                     "`{}` must happen at most once and the recording has no answer for this call, so it was not made",
@@ -200,18 +179,6 @@ impl ToolProvider for ReplayingTools {
                 Box::pin(ready(Err(Error::new(Kind::CallNotRepeated, detail))))
             }
         }
-    }
-
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
-        self.tools.probe(prepared)
-    }
-
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
-        self.tools.undo(prepared, result)
-    }
-
-    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
-        self.tools.preview(tool, arguments)
     }
 }
 

@@ -5,11 +5,11 @@ use super::clock::OffsetClock;
 use super::crash_point::TrialCrashPoint;
 use super::end_state::EndState;
 use super::guarantee::{Guarantee, GuaranteeFailure};
-use super::tool_runs::{ObservedTools, ToolRunLog};
+use super::tool_runs::{ToolObserver, ToolRunLog};
 use crate::Outlast;
 use outlast_ledger::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
 use outlast_ports::clock::{Clock, Entropy};
-use outlast_ports::tool::ToolProvider;
+use outlast_ports::tool::DecoratedTools;
 use outlast_providers::Rehearsal;
 use outlast_runtime::worker::system::SystemEntropy;
 use outlast_runtime::{Runtime, RuntimeConfig};
@@ -151,17 +151,15 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
         config.package.model = "rehearsal/trial".parse()?;
         // A death is detected by the lock. Lease renewals would depend on time and shift the numbers of later writes.
         config.limits.lease = TIMER_NEVER;
-        let watched = |tools| {
-            let (calls, pulse) = (self.shared.calls.clone(), pulse.clone());
-            Arc::new(ObservedTools {
-                tools,
-                calls,
-                process: self.number,
-                crash_point: self.crash_point,
-                pulse,
-            }) as Arc<dyn ToolProvider>
-        };
-        config.tools = config.tools.into_iter().map(watched).collect();
+        let observer = Arc::new(ToolObserver {
+            calls: self.shared.calls.clone(),
+            process: self.number,
+            crash_point: self.crash_point,
+            pulse: pulse.clone(),
+        });
+        for tools in &mut config.tools {
+            *tools = Arc::new(DecoratedTools::new(tools.clone(), observer.clone()));
+        }
         Ok(config)
     }
 

@@ -3,11 +3,10 @@ use super::crash_point::TrialCrashPoint;
 use outlast_ledger::crashing_store::SimulatedProcess;
 use outlast_ports::ResultFuture;
 use outlast_ports::service::CallScope;
-use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome};
+use outlast_ports::tool::{Call, ToolDecorator, ToolProvider, ToolRunOutcome};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
-use outlast_vocab::{CallId, Error, Kind, SessionId};
-use serde_json::Value;
+use outlast_vocab::tool::PreparedCall;
+use outlast_vocab::{CallId, Error, Kind};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -70,9 +69,8 @@ impl ToolRunLog {
     }
 }
 
-/// Wraps a set of tools to observe them during one life.
-pub(super) struct ObservedTools {
-    pub(super) tools: Arc<dyn ToolProvider>,
+/// Observes the calls of tools during one life.
+pub(super) struct ToolObserver {
     pub(super) calls: Arc<ToolRunLog>,
     pub(super) process: usize,
     /// The point at which this life ends.
@@ -80,7 +78,7 @@ pub(super) struct ObservedTools {
     pub(super) pulse: Arc<SimulatedProcess>,
 }
 
-impl ObservedTools {
+impl ToolObserver {
     async fn run(
         &self,
         prepared: &PreparedCall,
@@ -108,42 +106,14 @@ impl ObservedTools {
     }
 }
 
-impl ToolProvider for ObservedTools {
-    fn manifests(&self) -> Vec<ToolManifest> {
-        self.tools.manifests()
-    }
-
-    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
-        self.tools.contract(tool)
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        session: SessionId,
-        tool: &'a ToolName,
-        arguments: &'a Value,
-    ) -> ResultFuture<'a, Option<Value>> {
-        self.tools.prepare(session, tool, arguments)
-    }
-
+impl ToolDecorator for ToolObserver {
     fn execute<'a>(
         &'a self,
+        tools: &'a dyn ToolProvider,
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
     ) -> ResultFuture<'a, ToolRunOutcome> {
-        Box::pin(self.run(prepared, self.tools.execute(prepared, call, scope)))
-    }
-
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
-        self.tools.probe(prepared)
-    }
-
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
-        self.tools.undo(prepared, result)
-    }
-
-    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
-        self.tools.preview(tool, arguments)
+        Box::pin(self.run(prepared, tools.execute(prepared, call, scope)))
     }
 }

@@ -29,7 +29,10 @@ use outlast_ports::budget::{BudgetReservation, BudgetSettlement, BudgetShortfall
 use outlast_ports::contents::byte_range;
 use outlast_ports::plugin::{is_reserved, state_name};
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
-use outlast_ports::service::CallScope;
+use outlast_ports::service::{
+    CallAttachments, CallCancellation, CallEvents, CallModels, CallPayments, CallPermissions, CallProgress,
+    CallSteps, CallTools, CallValues,
+};
 use outlast_ports::store::Store;
 use outlast_ports::turns::ValueWrite;
 use outlast_ports::{BoxFuture, ResultFuture};
@@ -429,7 +432,7 @@ impl ToolCallScope {
     }
 }
 
-impl CallScope for ToolCallScope {
+impl CallSteps for ToolCallScope {
     fn step<'a>(
         &'a self,
         name: &'a str,
@@ -442,7 +445,9 @@ impl CallScope for ToolCallScope {
     fn sleep(&self, pause: Duration) -> ResultFuture<'_, ()> {
         Box::pin(self.run_sleep(pause))
     }
+}
 
+impl CallEvents for ToolCallScope {
     fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> ResultFuture<'a, Resolution> {
         Box::pin(async move {
             self.durable("waiting for an event")?;
@@ -457,7 +462,9 @@ impl CallScope for ToolCallScope {
     fn completion_key(&self) -> Result<CompletionKey, Error> {
         self.sign(self.key.completion())
     }
+}
 
+impl CallProgress for ToolCallScope {
     fn progress(&self, note: String) {
         self.tell(LiveEventKind::Progress { key: self.key.clone(), note });
     }
@@ -465,7 +472,52 @@ impl CallScope for ToolCallScope {
     fn output(&self, text: String) {
         self.tell(LiveEventKind::Output { key: self.key.clone(), text });
     }
+}
 
+impl CallValues for ToolCallScope {
+    fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>> {
+        Box::pin(async move {
+            not_reserved(name)?;
+            self.value_at(name).await
+        })
+    }
+
+    fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>> {
+        let written = self.used().values.clone();
+        Box::pin(async move {
+            let store = self.store.as_ref().ok_or_else(|| not_durable("listing values"))?;
+            let most = self.services.limits.values_per_session;
+            let stored = store.value_names(self.session, prefix.to_owned(), most).await?;
+            let mut names: BTreeSet<String> = stored.into_iter().collect();
+            for write in written.into_iter().filter(|write| write.name.starts_with(prefix)) {
+                match write.value {
+                    Some(_) => names.insert(write.name),
+                    None => names.remove(&write.name),
+                };
+            }
+            Ok(names.into_iter().filter(|name| !is_reserved(name)).collect())
+        })
+    }
+
+    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
+        not_reserved(name)?;
+        self.write_value(name, value)
+    }
+
+    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> ResultFuture<'a, Option<Value>> {
+        Box::pin(async move { self.value_at(&state_name(plugin)).await })
+    }
+
+    fn set_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error> {
+        self.write_value(&state_name(plugin), Some(state))
+    }
+
+    fn plugin_input(&self, plugin: &PluginName) -> Option<Value> {
+        self.history.accepted()?.plugins.get(plugin).cloned()
+    }
+}
+
+impl CallAttachments for ToolCallScope {
     fn attach(&self, file: Upload) -> Result<(), Error> {
         self.durable("keeping an attachment")?;
         limits::check("attachment_bytes", file.bytes.len(), self.services.limits.attachment_bytes)?;
@@ -509,7 +561,29 @@ impl CallScope for ToolCallScope {
             self.services.attachments(store).read(self.session, id, range).await
         })
     }
+}
 
+impl CallModels for ToolCallScope {
+    fn model(&self) -> Result<ModelName, Error> {
+        Ok(self.resolved_agent.package.model.clone())
+    }
+
+    fn direct(&self, call: DirectCall) -> ResultFuture<'_, Reply> {
+        Box::pin(self.ask_until_it_fits(call))
+    }
+}
+
+impl CallTools for ToolCallScope {
+    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> ResultFuture<'a, Value> {
+        Box::pin(self.run_nested(tool, arguments))
+    }
+
+    fn undo_tools(&self) -> ResultFuture<'_, ()> {
+        Box::pin(self.undo_nested())
+    }
+}
+
+impl CallPermissions for ToolCallScope {
     fn check_action(&self, action: PolicyAction) -> ResultFuture<'_, ()> {
         Box::pin(self.may_do(action))
     }
@@ -527,46 +601,9 @@ impl CallScope for ToolCallScope {
             Error::new(Kind::ToolFailed, detail)
         })
     }
+}
 
-    fn model(&self) -> Result<ModelName, Error> {
-        Ok(self.resolved_agent.package.model.clone())
-    }
-
-    fn direct(&self, call: DirectCall) -> ResultFuture<'_, Reply> {
-        Box::pin(self.ask_until_it_fits(call))
-    }
-
-    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> ResultFuture<'a, Value> {
-        Box::pin(self.run_nested(tool, arguments))
-    }
-
-    fn undo_tools(&self) -> ResultFuture<'_, ()> {
-        Box::pin(self.undo_nested())
-    }
-
-    fn cancelled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async { drop(self.cancel.requested().await) })
-    }
-
-    fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>> {
-        Box::pin(async move {
-            not_reserved(name)?;
-            self.value_at(name).await
-        })
-    }
-
-    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> ResultFuture<'a, Option<Value>> {
-        Box::pin(async move { self.value_at(&state_name(plugin)).await })
-    }
-
-    fn set_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error> {
-        self.write_value(&state_name(plugin), Some(state))
-    }
-
-    fn plugin_input(&self, plugin: &PluginName) -> Option<Value> {
-        self.history.accepted()?.plugins.get(plugin).cloned()
-    }
-
+impl CallPayments for ToolCallScope {
     fn reserve_payment<'a>(
         &'a self,
         name: &'a str,
@@ -582,27 +619,11 @@ impl CallScope for ToolCallScope {
     fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> ResultFuture<'a, ()> {
         Box::pin(self.give_back(name, reason))
     }
+}
 
-    fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>> {
-        let written = self.used().values.clone();
-        Box::pin(async move {
-            let store = self.store.as_ref().ok_or_else(|| not_durable("listing values"))?;
-            let most = self.services.limits.values_per_session;
-            let stored = store.value_names(self.session, prefix.to_owned(), most).await?;
-            let mut names: BTreeSet<String> = stored.into_iter().collect();
-            for write in written.into_iter().filter(|write| write.name.starts_with(prefix)) {
-                match write.value {
-                    Some(_) => names.insert(write.name),
-                    None => names.remove(&write.name),
-                };
-            }
-            Ok(names.into_iter().filter(|name| !is_reserved(name)).collect())
-        })
-    }
-
-    fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
-        not_reserved(name)?;
-        self.write_value(name, value)
+impl CallCancellation for ToolCallScope {
+    fn cancelled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { drop(self.cancel.requested().await) })
     }
 }
 

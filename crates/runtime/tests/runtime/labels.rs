@@ -15,7 +15,7 @@ use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelR
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{CallScope, Services, Timer, Tools};
 use outlast_ports::store::Store;
-use outlast_ports::tool::{Call, ProbeResult, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_ports::tool::{Call, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{AgentBundle, Input, RunningTurn, RuntimeConfig};
 use outlast_views::{ForkTo, RetryOutcome, RetryPlace};
 use outlast_vocab::effect::{BatchCall, Boundary, Command, StopReason};
@@ -32,11 +32,11 @@ use outlast_vocab::policy::{
 };
 use outlast_vocab::record::{EffectRequested, Fact, Seq, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{EffectClass, PreparedCall, ToolContract, ToolManifest, UndoCall};
+use outlast_vocab::tool::{EffectClass, PreparedCall, ToolContract, ToolManifest};
 use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -833,10 +833,6 @@ impl ToolProvider for Served {
         (*tool == self.0.name).then_some(&self.0)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<Value>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
     fn execute<'a>(
         &'a self,
         _: &'a PreparedCall,
@@ -844,18 +840,6 @@ impl ToolProvider for Served {
         _: Arc<dyn CallScope>,
     ) -> ResultFuture<'a, ToolRunOutcome> {
         Box::pin(std::future::ready(done("text")))
-    }
-
-    fn probe<'a>(&'a self, _: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
-        Box::pin(std::future::ready(Ok(ProbeResult::CannotTell)))
-    }
-
-    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<UndoCall> {
-        None
-    }
-
-    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
-        Box::pin(std::future::ready(Ok(None)))
     }
 }
 

@@ -10,7 +10,7 @@ use outlast_ports::hook::{BeforeTool, HookAt};
 use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::service::{CallScope, Services};
 use outlast_ports::store::Store;
-use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, Toolbox};
+use outlast_ports::tool::{Call, ToolProvider, ToolRunOutcome, Toolbox};
 use outlast_runtime::agents::agent_factory::{
     AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory,
 };
@@ -21,7 +21,7 @@ use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision};
 use outlast_vocab::record::{Fact, TurnEnd};
-use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
+use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, TurnId, canonical_json};
 use serde_json::{Value, json};
 use std::future::ready;
@@ -104,10 +104,6 @@ impl ToolProvider for Runs {
         (*tool == self.contract.name).then_some(&self.contract)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<Value>> {
-        Box::pin(ready(Ok(None)))
-    }
-
     fn execute<'a>(
         &'a self,
         _: &'a PreparedCall,
@@ -116,18 +112,6 @@ impl ToolProvider for Runs {
     ) -> ResultFuture<'a, ToolRunOutcome> {
         self.witness.saw(&self.program, &call);
         Box::pin(ready(Ok(ToolRunOutcome::Completed(json!("paid")))))
-    }
-
-    fn probe<'a>(&'a self, _: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
-        Box::pin(ready(Ok(ProbeResult::CannotTell)))
-    }
-
-    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<UndoCall> {
-        None
-    }
-
-    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
-        Box::pin(ready(Ok(None)))
     }
 }
 

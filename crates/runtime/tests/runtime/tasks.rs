@@ -8,12 +8,11 @@ use outlast_kernel::provenance::{ToolSinks, TrustedText, provenance, sinks};
 use outlast_ledger::memory::MemoryStore;
 use outlast_ports::ResultFuture;
 use outlast_ports::service::CallScope;
-use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, done};
-use outlast_vocab::SessionId;
+use outlast_ports::tool::{Call, ToolProvider, ToolRunOutcome, done};
 use outlast_vocab::label::TrustGuard;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;
-use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
+use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -77,10 +76,6 @@ impl ToolProvider for Tools {
         self.contracts.get(tool)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<Value>> {
-        Box::pin(ready(Ok(None)))
-    }
-
     fn execute<'a>(
         &'a self,
         call: &'a PreparedCall,
@@ -96,18 +91,6 @@ impl ToolProvider for Tools {
         let is_trusted = self.contracts[&call.tool].trusted;
         let text = if is_trusted { answer } else { json!({ "text": answer, "more": self.injected }) };
         Box::pin(ready(done(text)))
-    }
-
-    fn probe<'a>(&'a self, _: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
-        Box::pin(ready(Ok(ProbeResult::CannotTell)))
-    }
-
-    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<UndoCall> {
-        None
-    }
-
-    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
-        Box::pin(ready(Ok(None)))
     }
 }
 
