@@ -8,6 +8,7 @@ pub mod drive;
 pub mod host;
 pub mod inline_host;
 pub mod journaled_host;
+pub(crate) mod metered_model_call;
 pub mod model;
 pub(crate) mod model_request;
 pub mod output_schema;

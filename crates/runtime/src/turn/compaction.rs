@@ -1,20 +1,15 @@
 //! Compaction: shortens a conversation that does not fit into the context window of its model.
 //!
 //! The kernel plans what to shorten ([`outlast_kernel::conversation`]). The model itself writes the summaries.
-use crate::limits::budget_meter::{bounded, most_of, price_of, short_of};
+use crate::limits::budget_meter::short_of;
 use crate::policy::policy_points::at_summary;
 use crate::turn::drive::ActiveTurn;
-use crate::turn::host::{ConversationHost, PartialReplies, TurnBudget, TurnJournal};
-use crate::turn::model::note_interrupted;
-use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
-};
-use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
+use crate::turn::host::{ConversationHost, HostTier, PartialReplies, TurnBudget, TurnJournal};
+use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
+use crate::turn::model_request::{FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience};
 use outlast_kernel::conversation::{CompactionPlan, WindowDemand};
 use outlast_kernel::step::CallModelStep;
-use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
-use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
 use outlast_vocab::message::{Message, ModelName, json_size, text_of};
 use outlast_vocab::record::{CompactionMethod, CompactionRecord};
@@ -85,15 +80,12 @@ impl Compactor<'_> {
         host: &mut H,
     ) -> Result<Result<Reply, Error>, Error> {
         let text = [Message::user(text_to_summarise(messages, self.window / 10 * 7))];
-        let metered = host.is_metered();
-        let options = Generation::default();
-        let options = if metered { bounded(options, turn.resolved_agent, turn.services) } else { options };
         let effect = ModelCall {
             model: self.model.clone(),
             at: None,
             tools: Hash::ZERO,
             choice: ToolChoice::None,
-            options,
+            options: Generation::default(),
             output: None,
         };
         let effect = match at_summary(turn, ask, (key, &effect), host).await {
@@ -106,37 +98,28 @@ impl Compactor<'_> {
             session: turn.caller.session,
             ..ModelRequest::empty(&effect)
         };
-        let most = if metered { most_of(turn.services, self.info, &request) } else { UsageAmount::ZERO };
-        let reservation = || BudgetReservation::new(key.clone(), most, price_of(self.info));
-        if metered && let Some(short) = host.reserve(reservation()).await?.short {
-            return Ok(Err(short_of(&short)));
-        }
-        let recorder = ReplyRecorder::new(self.provider);
-        let runner = ModelRequestRunner {
+        let metered = MeteredModelCall {
             services: turn.services,
+            resolved_agent: turn.resolved_agent,
             caller: turn.caller,
-            key,
-            provider: &recorder,
-            info: self.info,
             lease: turn.lease,
+            cancel: &turn.cancel,
+            key,
+            provider: self.provider,
+            info: self.info,
             past: PastAttempts::default(),
             recovered: false,
             patience: Duration::ZERO,
-            tier: crate::turn::host::HostTier::Ephemeral,
+            tier: HostTier::Ephemeral,
             audience: ReplyAudience::Nobody,
-            most,
+            // A summary is not part of the conversation.
+            keeps_cancelled_text: false,
         };
         let mut tries = FailedAttempts::default();
-        let asked = tokio::select! {
-            biased;
-            asked = runner.ask(request, String::new(), (&mut *host, &mut tries)) => Some(asked?),
-            _ = turn.cancel.requested() => None,
-        };
+        let ModelCallEnd { result, .. } =
+            metered.ask(effect.clone(), request, String::new(), (&mut *host, &mut tries)).await?;
         tries.note(key, host);
-        let Some(asked) = asked else {
-            // A summary is not part of the conversation.
-            let partial = PartialReply { text: String::new(), ..recorder.partial() };
-            note_interrupted(key, (self.info, &request), partial, (turn, host));
+        let Some(asked) = result else {
             return Ok(Err(Error::new(Kind::TurnCancelled, turn.cancel.requested().await)));
         };
         Ok(match asked {

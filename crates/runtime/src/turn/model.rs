@@ -1,19 +1,19 @@
 //! Answers the model calls of a turn: from the journal if recorded, otherwise from a provider.
 use crate::attachments::attachment_cache;
-use crate::limits::budget_meter::{bounded, most_of, named, price_of, wait_for};
+use crate::limits::budget_meter::{named, wait_for};
 use crate::policy::hooks::{EffectHooks, HookedModelRequest, after_model, before_model};
 use crate::policy::policy_points::{PolicyOutcome, as_ruled, at_model, at_reply, may_fall_back, of_reply};
 use crate::turn::compaction::Compactor;
 use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{Host, TurnBudget, TurnJournal};
+use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
 use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience, failed, provider_of,
+    FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, failed, provider_of,
 };
-use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
 use crate::views::metrics::TurnPhase;
 use outlast_kernel::retry::ReusableReply;
 use outlast_kernel::step::{CallModelStep, Step};
-use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
+use outlast_ports::budget::BudgetShortfall;
 use outlast_ports::hook::AfterModel;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_vocab::budget::UsageAmount;
@@ -337,16 +337,7 @@ async fn show<H: Host>(
     let changes_replies = EffectHooks::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
     let partial_text =
         if info.goes_on && !judged { host.persisted_partial_reply(ask.key()).await? } else { None };
-    // The position of the call is known once the buffered facts are written.
-    let metered = host.is_metered();
-    let effect = |at| {
-        let call = ModelCall { model: model.clone(), ..shaped.effect(ask, at) };
-        if !metered {
-            return call;
-        }
-        ModelCall { options: bounded(call.options, turn.resolved_agent, turn.services), ..call }
-    };
-    let draft = effect(None);
+    let draft = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
     let request = ModelRequest {
         system: &shaped.system,
         history: &history,
@@ -356,20 +347,15 @@ async fn show<H: Host>(
         files: &files,
         ..ModelRequest::empty(&draft)
     };
-    let most = if metered { most_of(turn.services, info, &request) } else { UsageAmount::ZERO };
-    let reservation = || BudgetReservation::new(ask.key().clone(), most, price_of(info));
-    if metered && let Some(short) = host.reserve(reservation()).await?.short {
-        return Ok(Some((draft, ModelRequestResult::BudgetExhausted(short))));
-    }
-    let effect = effect(host.place());
-    let recorder = ReplyRecorder::new(provider);
-    let runner = ModelRequestRunner {
+    let metered = MeteredModelCall {
         services: turn.services,
+        resolved_agent: turn.resolved_agent,
         caller: turn.caller,
-        key: ask.key(),
-        provider: &recorder,
-        info,
         lease: turn.lease,
+        cancel: &turn.cancel,
+        key: ask.key(),
+        provider,
+        info,
         past: PastAttempts::of(host.history(), ask.key())
             .after(tries)
             .by_models(turn.resolved_agent.package.models().count()),
@@ -377,40 +363,9 @@ async fn show<H: Host>(
         patience: turn.resolved_agent.provider_wait(&turn.services.limits),
         tier: host.tier(),
         audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
-        most,
+        keeps_cancelled_text: !judged && !changes_replies,
     };
-    let request = ModelRequest { call: &effect, ..request };
-    // Cancellation only stops reading the stream. Earlier writes are complete.
-    tokio::select! {
-        biased;
-        asked = runner.ask(request, partial_text.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
-        _ = turn.cancel.requested() => {
-            let mut partial = recorder.partial();
-            if judged || changes_replies {
-                partial.text.clear();
-            }
-            note_interrupted(ask.key(), (info, &request), partial, (turn, host));
-            Ok(None)
-        }
-    }
-}
-
-/// Records the streamed part of a reply that was cancelled, and counts the call as the most that it could
-/// use.
-///
-/// Budgets and costs count the same amount. A call that never went out, or that the provider rejected, used
-/// nothing.
-pub(crate) fn note_interrupted<H: TurnJournal + TurnBudget>(
-    key: &ReplayKey,
-    (info, request): (ModelCapabilities, &ModelRequest<'_>),
-    partial: PartialReply,
-    (turn, host): (&ActiveTurn<'_>, &mut H),
-) {
-    if partial.charged == 0 {
-        host.settle(key, Some(UsageAmount::ZERO));
-        return;
-    }
-    let most = most_of(turn.services, info, request);
-    host.settle_cancelled(key, most, most);
-    host.buffer_fact(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
+    let said = partial_text.unwrap_or_default();
+    let ModelCallEnd { call, result } = metered.ask(draft.clone(), request, said, (host, tries)).await?;
+    Ok(result.map(|result| (call, result)))
 }

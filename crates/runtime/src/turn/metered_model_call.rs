@@ -1,0 +1,160 @@
+//! One call of a model whose usage is metered: bounds and reserves what it may use, runs its attempts, and counts a
+//! cancelled call as the most that it could use.
+//!
+//! Every call of a model passes here: the calls of a turn, of compaction, and of tools.
+use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::calls::catalogue::Caller;
+use crate::limits::budget_meter::{bounded, most_of, price_of};
+use crate::turn::cancel::CancelSignal;
+use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnBudget, TurnJournal};
+use crate::turn::model_request::{
+    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
+};
+use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
+use outlast_ports::budget::BudgetReservation;
+use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::effect::{JournalPosition, ModelCall};
+use outlast_vocab::record::Fact;
+use outlast_vocab::{Error, ReplayKey};
+use std::future::Future;
+use std::time::Duration;
+
+/// What a metered call of a model needs from its caller.
+pub(crate) trait ModelCallHost: BudgetReservations + PartialReplies {
+    /// Whether budgets are tracked.
+    fn is_metered(&self) -> bool;
+
+    /// Returns the position of the last message written. `None` if the call is not part of the conversation.
+    fn place(&self) -> Option<JournalPosition>;
+
+    /// Settles a call that was cut short, and of which it is not known what it used.
+    fn cut_short(&mut self, key: &ReplayKey, most: UsageAmount);
+
+    /// Includes a fact in the next write.
+    fn note(&mut self, fact: Fact) -> impl Future<Output = ()> + Send;
+}
+
+impl<H: TurnJournal + TurnBudget + PartialReplies> ModelCallHost for H {
+    fn is_metered(&self) -> bool {
+        TurnBudget::is_metered(self)
+    }
+
+    fn place(&self) -> Option<JournalPosition> {
+        TurnJournal::place(self)
+    }
+
+    fn cut_short(&mut self, key: &ReplayKey, most: UsageAmount) {
+        self.settle_cancelled(key, most, most);
+    }
+
+    async fn note(&mut self, fact: Fact) {
+        self.buffer_fact(fact);
+    }
+}
+
+/// A call of a model, and who makes it.
+pub(crate) struct MeteredModelCall<'a> {
+    pub(crate) services: &'a RuntimeServices,
+    pub(crate) resolved_agent: &'a ResolvedAgent,
+    pub(crate) caller: Caller,
+    /// The number of the lease.
+    pub(crate) lease: u64,
+    pub(crate) cancel: &'a CancelSignal,
+    pub(crate) key: &'a ReplayKey,
+    pub(crate) provider: &'a dyn ModelProvider,
+    pub(crate) info: ModelCapabilities,
+    /// Earlier attempts, from the journal.
+    pub(crate) past: PastAttempts,
+    /// Whether the last wait ended early because the provider answered another turn.
+    pub(crate) recovered: bool,
+    /// How long the turn waits for a provider that is down.
+    pub(crate) patience: Duration,
+    /// Whether a long pause parks the turn or is waited for in memory.
+    pub(crate) tier: HostTier,
+    pub(crate) audience: ReplyAudience,
+    /// Whether the text of a cancelled reply is recorded.
+    pub(crate) keeps_cancelled_text: bool,
+}
+
+/// The end of a metered call of a model.
+pub(crate) struct ModelCallEnd {
+    /// The call as it was made.
+    pub(crate) call: ModelCall,
+    /// The result. `None` if the turn was cancelled.
+    pub(crate) result: Option<ModelRequestResult>,
+}
+
+impl MeteredModelCall<'_> {
+    /// Makes the call. `partial_text` is what a dead process had received of the reply. Failed attempts are added to
+    /// `tries`, even if the turn is cancelled.
+    pub(crate) async fn ask<A: ModelCallHost>(
+        self,
+        mut call: ModelCall,
+        request: ModelRequest<'_>,
+        partial_text: String,
+        (host, tries): (&mut A, &mut FailedAttempts),
+    ) -> Result<ModelCallEnd, Error> {
+        let Self { services, info, key, .. } = self;
+        let mut most = UsageAmount::ZERO;
+        if host.is_metered() {
+            call.options = bounded(call.options, self.resolved_agent, services);
+            most = most_of(services, info, &ModelRequest { call: &call, ..request });
+            let reservation = BudgetReservation::new(key.clone(), most, price_of(info));
+            if let Some(short) = host.reserve(reservation).await?.short {
+                return Ok(ModelCallEnd { call, result: Some(ModelRequestResult::BudgetExhausted(short)) });
+            }
+        }
+        // The position of the call is known once the buffered facts are written.
+        call.at = host.place().filter(|_| self.audience != ReplyAudience::Nobody);
+        let recorder = ReplyRecorder::new(self.provider);
+        let runner = ModelRequestRunner {
+            services,
+            caller: self.caller,
+            key,
+            provider: &recorder,
+            info,
+            lease: self.lease,
+            past: self.past,
+            recovered: self.recovered,
+            patience: self.patience,
+            tier: self.tier,
+            audience: self.audience,
+            most,
+        };
+        let request = ModelRequest { call: &call, ..request };
+        // Cancellation only stops reading the stream. Earlier writes are complete.
+        let result = tokio::select! {
+            biased;
+            asked = runner.ask(request, partial_text, (&mut *host, tries)) => Some(asked?),
+            _ = self.cancel.requested() => None,
+        };
+        if result.is_none() {
+            let mut partial = recorder.partial();
+            if !self.keeps_cancelled_text {
+                partial.text.clear();
+            }
+            self.note_cancelled(&request, partial, host).await;
+        }
+        Ok(ModelCallEnd { call, result })
+    }
+
+    /// Records the streamed part of a reply that was cancelled, and counts the call as the most that it could use.
+    ///
+    /// Budgets and costs count the same amount. A call that never went out, or that the provider rejected, used
+    /// nothing.
+    async fn note_cancelled<A: ModelCallHost>(
+        &self,
+        request: &ModelRequest<'_>,
+        partial: PartialReply,
+        host: &mut A,
+    ) {
+        if partial.charged == 0 {
+            host.settle(self.key, Some(UsageAmount::ZERO));
+            return;
+        }
+        let most = most_of(self.services, self.info, request);
+        host.cut_short(self.key, most);
+        host.note(Fact::Interrupted(partial.interrupted(self.key, (self.info, request), most))).await;
+    }
+}
