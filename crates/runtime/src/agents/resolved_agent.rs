@@ -257,9 +257,14 @@ impl ResolvedAgent {
         self.package.client_tools.iter().any(|client| client.name == *tool)
     }
 
+    /// Returns the contract of a tool of the agent.
+    pub(crate) fn contract_of(&self, tool: &ToolName) -> Option<&ToolContract> {
+        self.contracts.iter().find(|contract| contract.name == *tool)
+    }
+
     /// Returns the price of a call of this tool, if it has one.
     pub(crate) fn price(&self, tool: &ToolName) -> Option<Cost> {
-        self.contracts.iter().find(|contract| contract.name == *tool)?.price
+        self.contract_of(tool)?.price
     }
 
     /// Returns the cost of a call with this outcome. A failed call costs nothing. A call of unknown outcome costs its
@@ -308,7 +313,7 @@ impl ResolvedAgent {
 
     /// Returns whether the results of a tool are trusted.
     pub(crate) fn trusts(&self, tool: &ToolName) -> bool {
-        self.contracts.iter().any(|contract| contract.name == *tool && contract.trusted)
+        self.contract_of(tool).is_some_and(|contract| contract.trusted)
     }
 
     /// Returns the hash that an approval is bound to. A call runs only if its hash is the approved one.

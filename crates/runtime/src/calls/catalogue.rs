@@ -1,20 +1,12 @@
-//! The tools of this process: finds them by name and checks arguments before a call runs.
-use crate::agents::resolved_agent::ResolvedAgent;
-use crate::attachments::attachment_references::AttachmentResolver;
+//! The tools of this process: finds them by name, with the schemas of their arguments.
 use crate::calls::client_tool_provider::ClientToolProvider;
-use crate::turn::cancel::CancelSignal;
 use crate::turn::output_schema::fits;
-use outlast_kernel::policy::with_values_set;
-use outlast_kernel::provenance::TrustedText;
 use outlast_ports::tool::ToolProvider;
 use outlast_validation::Schema;
-use outlast_vocab::effect::{BatchCall, RefusedCall};
-use outlast_vocab::label::{Labels, Provenance};
-use outlast_vocab::limits::{self, Limits};
-use outlast_vocab::message::{CallArguments, ToolName, ToolUse};
-use outlast_vocab::policy::{PolicyDecision, PolicyFacts, PolicyPoint, RecordedDecision, TurnCircumstances};
-use outlast_vocab::tool::{CallSinks, ClientTool, EffectClass, PreparedCall, ToolContract};
-use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
+use outlast_vocab::limits;
+use outlast_vocab::message::ToolName;
+use outlast_vocab::tool::{CallSinks, ClientTool, ToolContract};
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,14 +31,6 @@ impl std::fmt::Debug for ToolCatalogue {
     }
 }
 
-/// A call that passed all checks.
-struct CheckedCall {
-    arguments: Value,
-    class: EffectClass,
-    payload: Option<Value>,
-    ruling: Option<RecordedDecision>,
-}
-
 /// The turn that makes a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
@@ -54,38 +38,6 @@ pub struct Caller {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-}
-
-/// A call that the model requested, with its context.
-#[derive(Clone, Copy)]
-pub(crate) struct CallPreparation<'a> {
-    /// The turn that makes it.
-    pub(crate) caller: Caller,
-    /// The key of the call within the turn.
-    pub(crate) key: &'a ReplayKey,
-    /// The call.
-    pub(crate) ask: &'a ToolUse,
-    /// The untrusted sources that may have caused it.
-    pub(crate) labels: &'a Labels,
-    /// The trusted text that sink values are compared with.
-    pub(crate) trusted: &'a TrustedText<'a>,
-    /// The facts about the turn that rules may test.
-    pub(crate) around: &'a TurnCircumstances,
-    /// Cancellation of the turn.
-    pub(crate) cancel: &'a CancelSignal,
-}
-
-/// Why a call may not run.
-struct CallRefusal {
-    error: Error,
-    /// The policy's decision, if that is the reason.
-    ruling: Option<Box<RecordedDecision>>,
-}
-
-impl From<Error> for CallRefusal {
-    fn from(error: Error) -> Self {
-        Self { error, ruling: None }
-    }
 }
 
 impl ToolCatalogue {
@@ -175,99 +127,11 @@ impl ToolCatalogue {
         self.tools.get(tool).map(|entry| &entry.provider).ok_or_else(|| unknown(tool, &[]))
     }
 
-    /// Checks a call that the model requested: it will run, or the model gets the reason why not.
-    ///
-    /// A tool that the model was not shown counts as unknown.
-    pub(crate) async fn prepare(
-        &self,
-        asked: CallPreparation<'_>,
-        held: &AttachmentResolver,
-        resolved_agent: &ResolvedAgent,
-        limits: &Limits,
-    ) -> BatchCall {
-        let CallPreparation { caller, key, ask, labels, .. } = asked;
-        let mut provenance = Provenance::default();
-        match self.check(held, asked, resolved_agent, limits, &mut provenance).await {
-            Ok(CheckedCall { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
-                id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
-                model_id: ask.id.clone(),
-                tool: ask.tool.clone(),
-                class,
-                arguments,
-                payload,
-                ruling,
-                labels: labels.clone(),
-                provenance,
-            }),
-            Err(CallRefusal { error, ruling }) => BatchCall::Refused(RefusedCall {
-                ruling,
-                labels: labels.clone(),
-                provenance,
-                ..RefusedCall::new(ask.id.clone(), ask.tool.clone(), Failure::from(&error))
-            }),
-        }
-    }
-
     /// Describes what a call would do, without running it. Arguments are checked as in a real call.
     pub async fn preview(&self, tool: &ToolName, arguments: &Value) -> Result<Option<String>, Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
         fits(&entry.schema, arguments).await?;
         entry.provider.preview(tool, arguments).await
-    }
-
-    async fn check(
-        &self,
-        held: &AttachmentResolver,
-        asked: CallPreparation<'_>,
-        resolved_agent: &ResolvedAgent,
-        limits: &Limits,
-        provenance: &mut Provenance,
-    ) -> Result<CheckedCall, CallRefusal> {
-        let CallPreparation { ask, labels, trusted, around, cancel, .. } = asked;
-        let visible = resolved_agent.shown.as_slice();
-        let Some(contract) = resolved_agent.contracts.iter().find(|contract| contract.name == ask.tool)
-        else {
-            return Err(unknown(&ask.tool, visible).into());
-        };
-        let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;
-        let CallArguments::Json(arguments) = &ask.arguments else {
-            return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON").into());
-        };
-        limits::check_depth("json_depth", arguments, limits.json_depth)?;
-        let whole = held.project(arguments, &contract.input).await?;
-        fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
-        if !labels.is_empty() {
-            *provenance = outlast_kernel::provenance::provenance(Some(contract), &whole, trusted);
-        }
-        let provenance = &*provenance;
-        let facts = PolicyFacts {
-            at: PolicyPoint::Tool,
-            tool: Some(&ask.tool),
-            value: &whole,
-            labels,
-            provenance,
-            circumstances: around,
-        };
-        let mut ruling = resolved_agent.rule(&facts).await;
-        if let Some(error) = ruling.as_ref().and_then(RecordedDecision::refusal) {
-            return Err(CallRefusal { error, ruling: ruling.map(Box::new) });
-        }
-        let arguments = match ruling.as_ref().and_then(RecordedDecision::change) {
-            Some((set, _)) => with_values_set(arguments, set),
-            None => arguments.clone(),
-        };
-        let whole = held.project(&arguments, &contract.input).await?;
-        fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
-        let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
-        if let Some(RecordedDecision { decision: PolicyDecision::Ask(_), preview, .. }) = &mut ruling {
-            // A preview is optional: if it fails, the call is not held up.
-            let text = async { entry.provider.preview(&ask.tool, &whole).await };
-            let text = resolved_agent.run_within_deadline(text, deadline, cancel).await.ok().flatten();
-            *preview = text.map(|text| text[..text.floor_char_boundary(limits.preview_bytes)].into());
-        }
-        let payload = async { entry.provider.prepare(held.session, &ask.tool, &whole).await };
-        let payload = resolved_agent.run_within_deadline(payload, deadline, cancel).await?;
-        Ok(CheckedCall { arguments, class: contract.class, payload, ruling })
     }
 
     /// Checks arguments against the tool's schema.
@@ -280,19 +144,6 @@ impl ToolCatalogue {
 /// Compiles the schema of a tool's arguments. An invalid schema is an error of this kind.
 fn compiled(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Schema>, Error> {
     Schema::new(schema).map(Arc::new).map_err(|error| error.of(whose, kind))
-}
-
-/// Checks arguments against a schema. Stops a long validation when the turn is cancelled.
-async fn fits_unless_cancelled(
-    schema: &Arc<Schema>,
-    arguments: &Value,
-    cancel: &CancelSignal,
-) -> Result<(), Error> {
-    tokio::select! {
-        biased;
-        fit = fits(schema, arguments) => fit,
-        reason = cancel.requested() => Err(Error::new(Kind::ToolCancelled, reason)),
-    }
 }
 
 /// Rejects a sink that no argument can match: the guard would never see it, and the call would run.
@@ -349,7 +200,8 @@ fn may_have_member(schema: &Value, first: &str, rest: &str) -> bool {
     }
 }
 
-fn unknown(tool: &ToolName, visible: &[ToolContract]) -> Error {
+/// The error for a tool that is not among these.
+pub(crate) fn unknown(tool: &ToolName, visible: &[ToolContract]) -> Error {
     let names: Vec<&str> = visible.iter().map(|contract| contract.name.as_str()).collect();
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Error::new(Kind::ToolUnknown, format!("no tool is called `{tool}`; there are: {there}"))

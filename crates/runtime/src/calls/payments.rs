@@ -6,7 +6,7 @@
 //!
 //! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
 //! the outbox ([`outlast_ports::payment_outbox`]), and [`retry_payment_outbox`] retries it until it succeeds. Payments of a running call are in
-//! `scope/paying.rs`.
+//! `tool_call_scope/call_payments.rs`.
 use crate::agents::resolved_agent::RuntimeServices;
 use futures_util::future::{Either, select};
 use outlast_ports::ResultFuture;

@@ -3,7 +3,6 @@
 //! Decides which calls of a batch ask for a permit, and reads recorded decisions from the journal. The waiting itself
 //! is in [`crate::calls::tool_call_scope`].
 use crate::agents::resolved_agent::RuntimeServices;
-use crate::calls::tools::contract;
 use crate::turn::drive::ActiveTurn;
 use futures_util::future::{Either, select};
 use outlast_kernel::call_batch::CallBatch;
@@ -68,7 +67,8 @@ pub(crate) fn admission_requests_of(
 fn at_once(turn: &ActiveTurn<'_>, calls: &[BatchCall]) -> Vec<usize> {
     let schedule = |call: &BatchCall| match call {
         BatchCall::Run(call) => {
-            contract(turn, call).map(|contract| contract.scheduling.clone()).unwrap_or_default()
+            let contract = turn.resolved_agent.contract_of(&call.tool);
+            contract.map(|contract| contract.scheduling.clone()).unwrap_or_default()
         }
         BatchCall::Refused(_) => CallScheduling::Parallel,
     };

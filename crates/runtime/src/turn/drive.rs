@@ -18,7 +18,7 @@ use outlast_vocab::event::{LiveEvent, LiveEventKind};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, Part};
 use outlast_vocab::record::{EffectPerformed, Fact, TurnEnd};
-use outlast_vocab::{EffectId, Error, ErrorPlace, Failure, Kind, OrgId, ReplayKey};
+use outlast_vocab::{EffectId, Error, ErrorPlace, Failure, Kind, OrgId};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -54,11 +54,6 @@ impl ActiveTurn<'_> {
     pub fn at(&self) -> ErrorPlace {
         let Caller { session, turn } = self.caller;
         ErrorPlace { org: self.org, session: Some(session), turn: Some(turn), ..ErrorPlace::default() }
-    }
-
-    /// The context for errors of one of its effects.
-    pub(crate) fn at_effect(&self, key: &ReplayKey) -> ErrorPlace {
-        ErrorPlace { effect: Some(effect_id(self.caller.turn, key)), ..self.at() }
     }
 
     /// The effect that a step requests.

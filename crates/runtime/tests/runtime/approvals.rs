@@ -104,6 +104,23 @@ async fn edited_arguments_create_new_approval_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn edited_arguments_obey_the_depth_limit() {
+    let rules = ruled(money(anybody()));
+    let change = |config: &mut RuntimeConfig| {
+        rules(config);
+        config.limits.json_depth = 2;
+    };
+    let life = live_with(Arc::new(MemoryStore::new()), paid(), Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    let deep = ApprovalVerdict::Edit { arguments: json!({ "text": "7", "more": [[1]] }) };
+    say(&life, &question(&life).await, "ann", deep).await.unwrap();
+    assert_eq!(life.end(turn).await, done());
+    assert_eq!(life.witness.count("pay"), 0);
+    let told = life.last_shown().pop().unwrap();
+    assert!(told.contains("json_depth is limited to 2, but this needs 3"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn agent_with_unanswerable_rule_does_not_start() {
     let who = vec!["ann".to_owned()];
     let then = PolicyDecision::Ask(ApprovalRequirement {

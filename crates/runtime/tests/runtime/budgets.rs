@@ -452,7 +452,7 @@ async fn money_budget_requires_a_priced_model() {
 }
 
 /// A script whose model has a price.
-struct Priced(Played);
+pub(crate) struct Priced(pub(crate) Played);
 
 impl ModelProvider for Priced {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {

@@ -15,6 +15,7 @@ mod hooks;
 mod inline;
 mod labels;
 mod metrics;
+mod nested;
 mod notices;
 mod outages;
 mod outside;

@@ -1,9 +1,11 @@
 //! Waits of a call before it begins: for an approval, or until a deferral is over.
 use super::ToolCallScope;
+use crate::calls::call_journal::WaitState;
+use crate::calls::preparation::{payload, whole_arguments};
 use crate::policy::grants::still_covers;
 use outlast_kernel::policy::with_values_set;
 use outlast_kernel::provenance::{TrustedText, provenance};
-use outlast_vocab::effect::{AwaitEvent, DurableStep, Sleep, SleepOutcome, StepOutcome};
+use outlast_vocab::effect::{DurableStep, Sleep, SleepOutcome, StepOutcome};
 use outlast_vocab::label::{Origin, Provenance};
 use outlast_vocab::policy::{
     Approval, ApprovalRequirement, ApprovalVerdict, PolicyDecision, PolicyFacts, PolicyPoint,
@@ -27,12 +29,12 @@ impl ToolCallScope {
         }
         match call.ruling.as_ref().map(|ruling| &ruling.decision) {
             Some(PolicyDecision::Ask(ask)) => {
-                self.durable("asking for an approval")?;
+                self.journal.durable("asking for an approval")?;
                 let ask = ask.clone();
                 self.approved(call, &ask).await
             }
             Some(PolicyDecision::Defer { pause, .. }) => {
-                self.durable("deferring a call")?;
+                self.journal.durable("deferring a call")?;
                 self.defer(*pause).await?;
                 Ok(call)
             }
@@ -51,11 +53,11 @@ impl ToolCallScope {
         let definition = self.resolved_agent.catalogue.contract(&call.tool).ok_or_else(|| {
             Error::new(Kind::ToolUnknown, format!("the tool `{}` is not here any more", call.tool))
         })?;
-        let key = self.key.approval(&self.resolved_agent.form(&call, definition));
-        let (effect, resolution) = match self.awaited(key.clone(), WaitKind::Approval, ask.expires)? {
+        let key = self.call.key.approval(&self.resolved_agent.form(&call, definition));
+        let (effect, resolution) = match self.journal.awaited(key.clone(), WaitKind::Approval, ask.expires)? {
             WaitState::Answered(resolution) => (None, resolution),
             WaitState::Resolved(effect, resolution) => (Some(effect), resolution),
-            WaitState::Open(wait) => return self.park_call(wait).await,
+            WaitState::Open(wait) => return self.journal.park(wait).await,
         };
         let approval = match &resolution {
             Resolution::Ok(value) => serde_json::from_value::<Approval>(value.clone())
@@ -74,7 +76,7 @@ impl ToolCallScope {
             Err(error) => Err(error),
         };
         if let Some(effect) = effect {
-            self.record(self.performed(key, effect, resolution)).await;
+            self.journal.record(self.journal.performed(key, effect, resolution)).await;
         }
         admitted
     }
@@ -90,7 +92,7 @@ impl ToolCallScope {
     ) -> Result<Result<PreparedCall, Error>, Error> {
         let key = approval.step(EDIT);
         let effect = DurableStep { name: EDIT.to_owned(), input: arguments };
-        let outcome = if let Some(outcome) = self.answered(&key, &effect)? {
+        let outcome = if let Some(outcome) = self.journal.answered(&key, &effect)? {
             outcome
         } else {
             let outcome = match self.look_at(&call, definition, &effect.input).await {
@@ -98,7 +100,7 @@ impl ToolCallScope {
                 Err(error) if matches!(error.class(), Class::Retry | Class::Park) => return Err(error),
                 Err(error) => StepOutcome::Failed(Failure::from(&error)),
             };
-            self.note(self.performed(key, effect.clone(), outcome.clone())).await;
+            self.journal.note(self.journal.performed(key, effect.clone(), outcome.clone())).await;
             outcome
         };
         Ok(match outcome {
@@ -118,10 +120,9 @@ impl ToolCallScope {
         definition: &ToolContract,
         arguments: &Value,
     ) -> Result<Option<Value>, Error> {
-        let held = self.held();
-        let whole = held.project(arguments, &definition.input).await?;
-        self.resolved_agent.catalogue.takes(&call.tool, &whole).await?;
-        let around = self.resolved_agent.circumstances(self.org, self.spending);
+        let (hooks, held) = (self.hooks(&self.call.key), self.storage.held());
+        let whole = whole_arguments(hooks, definition, arguments, &held, &self.cancel).await?;
+        let around = self.around();
         let (tool, labels) = (Some(&call.tool), &call.labels);
         // A person wrote these arguments.
         let mut trusted = TrustedText::default();
@@ -143,38 +144,25 @@ impl ToolCallScope {
         if let Some(ruling) = self.resolved_agent.rule(&facts).await {
             check_edited_ruling(&ruling, call.ruling.as_ref(), arguments)?;
         }
-        let provider = self.resolved_agent.catalogue.provider(&call.tool)?;
-        let deadline = definition.deadline.unwrap_or(self.services.limits.tool_deadline);
-        let prepared = async { provider.prepare(self.session, &call.tool, &whole).await };
-        let prepared = self.resolved_agent.run_within_deadline(prepared, deadline, &self.cancel).await;
+        let prepared = payload(hooks, definition, &whole, &self.cancel).await;
         prepared
             .map_err(|error| if error.class() == Class::Retry { denied(error.to_string()) } else { error })
     }
 
     async fn defer(&self, pause: Duration) -> Result<(), Error> {
-        let (key, now) = (self.key.deferred(), self.services.clock.now());
-        let pinned = self.history.wait(&key).and_then(|wait| wait.deadline);
+        let (key, now) = (self.call.key.deferred(), self.services.clock.now());
+        let pinned = self.journal.history.wait(&key).and_then(|wait| wait.deadline);
         let effect = Sleep { until: pinned.unwrap_or_else(|| now.after(pause)) };
-        if self.answered(&key, &effect)?.is_some() {
+        if self.journal.answered(&key, &effect)?.is_some() {
             return Ok(());
         }
         if effect.until > now {
             let wait = Wait { key, kind: WaitKind::Sleep, deadline: Some(effect.until) };
-            return self.park_call(wait).await;
+            return self.journal.park(wait).await;
         }
-        self.record(self.performed(key, effect, SleepOutcome {})).await;
+        self.journal.record(self.journal.performed(key, effect, SleepOutcome {})).await;
         Ok(())
     }
-}
-
-/// The state of a wait.
-pub(super) enum WaitState {
-    /// It is over, and the outcome is recorded.
-    Answered(Resolution),
-    /// It is over, and the outcome is not recorded yet.
-    Resolved(AwaitEvent, Resolution),
-    /// It is not over.
-    Open(Wait),
 }
 
 /// Checks a decision about edited arguments. They are allowed if only the rule that was asked about objects, and if no

@@ -3,7 +3,6 @@ use super::ToolCallScope;
 use crate::calls::payments::with_reported_state;
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::payment::{AuthorityPaymentState, Payment, PaymentOrder, PaymentState};
-use outlast_vocab::record::Fact;
 use outlast_vocab::{Class, Error, Kind, ReplayKey, limits};
 
 impl ToolCallScope {
@@ -13,14 +12,14 @@ impl ToolCallScope {
         name: &str,
         order: PaymentOrder,
     ) -> Result<AuthorityPaymentState, Error> {
-        self.durable("a payment")?;
+        self.journal.durable("a payment")?;
         if name.is_empty() {
             return Err(Error::new(Kind::InputInvalid, "a payment needs a name"));
         }
         limits::check("key_bytes", name.len(), self.services.limits.key_bytes)?;
         let authority = self.services.authority()?;
-        let key = self.key.payment(name);
-        let known = self.payment(&key);
+        let key = self.call.key.payment(name);
+        let known = self.journal.payment(&key);
         if let Some(known) = known.as_ref().filter(|known| known.order != order) {
             let detail = format!(
                 "the payment `{name}` was recorded as {} to {}, but this run asks for {} to {}",
@@ -53,10 +52,10 @@ impl ToolCallScope {
         order: PaymentOrder,
     ) -> Result<AuthorityPaymentState, Error> {
         self.may_pay(&key, &order).await?;
-        let turn = self.turn.to_u128().to_be_bytes();
+        let turn = self.call.caller.turn.to_u128().to_be_bytes();
         let id = PaymentId::derived(&[&turn, key.as_str().as_bytes()]);
         let asked = Payment { key, id, order, state: PaymentState::Asked };
-        self.record(self.pays(asked.clone())).await;
+        self.journal.record(self.journal.pays(asked.clone())).await;
         self.ask_for(&asked).await
     }
 
@@ -67,7 +66,7 @@ impl ToolCallScope {
             && error.class() != Class::Retry
         {
             let state = PaymentState::Released { reason: error.detail().to_owned() };
-            self.note(self.pays(Payment { state, ..payment.clone() })).await;
+            self.journal.note(self.journal.pays(Payment { state, ..payment.clone() })).await;
         }
         Ok(self.found(payment, reserved?).await)
     }
@@ -76,7 +75,7 @@ impl ToolCallScope {
     async fn found(&self, payment: &Payment, standing: AuthorityPaymentState) -> AuthorityPaymentState {
         let updated = with_reported_state(payment, &standing, "the authority had released it");
         if payment.state.is_open() && updated.state != payment.state {
-            self.record(self.pays(updated)).await;
+            self.journal.record(self.journal.pays(updated)).await;
         }
         standing
     }
@@ -88,7 +87,13 @@ impl ToolCallScope {
             return Err(Error::new(Kind::PaymentRefused, reason));
         }
         let standing = self.services.paid(self.services.authority()?.settle(payment.id)).await?;
-        self.note(self.pays(with_reported_state(&payment, &standing, "the authority had released it"))).await;
+        self.journal
+            .note(self.journal.pays(with_reported_state(
+                &payment,
+                &standing,
+                "the authority had released it",
+            )))
+            .await;
         match standing {
             AuthorityPaymentState::Settled { receipt } => Ok(receipt),
             AuthorityPaymentState::Reserved | AuthorityPaymentState::Released => {
@@ -102,7 +107,7 @@ impl ToolCallScope {
     pub(super) async fn give_back(&self, name: &str, reason: &str) -> Result<(), Error> {
         let payment = self.payment_named(name)?;
         let standing = self.services.paid(self.services.authority()?.release(payment.id)).await?;
-        self.note(self.pays(with_reported_state(&payment, &standing, reason))).await;
+        self.journal.note(self.journal.pays(with_reported_state(&payment, &standing, reason))).await;
         match standing {
             AuthorityPaymentState::Released => Ok(()),
             AuthorityPaymentState::Settled { .. } | AuthorityPaymentState::Reserved => {
@@ -111,47 +116,21 @@ impl ToolCallScope {
         }
     }
 
-    /// Adopts the payments of a nested call, so that this call knows their states.
-    pub(super) fn know_payments_of(&self, inner: &Self) {
-        let payments: Vec<Payment> = inner.used().answered.payments().cloned().collect();
-        for payment in payments {
-            self.used().answered.add_payment(payment);
-        }
-    }
-
     /// Returns whether the call has open payments.
     pub(crate) fn holds_money(&self) -> bool {
-        !self.open_payments().is_empty()
+        !self.journal.open_payments(&self.call.key).is_empty()
     }
 
     /// Releases the open payments of the call. Their states are written with its answer.
     pub(crate) async fn release_open_payments(&self, reason: &str) {
-        for payment in self.open_payments() {
+        for payment in self.journal.open_payments(&self.call.key) {
             let freed = self.services.free(&payment, reason).await;
-            self.note(self.pays(freed)).await;
+            self.journal.note(self.journal.pays(freed)).await;
         }
-    }
-
-    fn open_payments(&self) -> Vec<Payment> {
-        let used = self.used();
-        let before = self.history.open_payments(&self.key);
-        let before = before.filter(|payment| used.answered.payment(&payment.key).is_none());
-        before.chain(used.answered.open_payments(&self.key)).cloned().collect()
-    }
-
-    fn payment(&self, key: &ReplayKey) -> Option<Payment> {
-        let now = self.used().answered.payment(key).cloned();
-        now.or_else(|| self.history.payment(key).cloned())
     }
 
     fn payment_named(&self, name: &str) -> Result<Payment, Error> {
         let unknown = || Error::new(Kind::PaymentRefused, format!("no payment `{name}` was reserved"));
-        self.payment(&self.key.payment(name)).ok_or_else(unknown)
-    }
-
-    /// Remembers a payment in this drive and returns the fact to record.
-    fn pays(&self, payment: Payment) -> Fact {
-        self.used().answered.add_payment(payment.clone());
-        Fact::Payment(payment)
+        self.journal.payment(&self.call.key.payment(name)).ok_or_else(unknown)
     }
 }

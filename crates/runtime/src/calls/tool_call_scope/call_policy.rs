@@ -1,11 +1,13 @@
 //! Policy decisions about what a running call wants to do: requests, secrets, programs, payments and model calls.
 use super::ToolCallScope;
 use crate::policy::policy_points::{approved, model_facts, with_options};
+use outlast_kernel::label::of_hooks;
 use outlast_vocab::effect::{Generation, ModelCall};
-use outlast_vocab::label::Provenance;
+use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::payment::PaymentOrder;
 use outlast_vocab::policy::{
-    PolicyAction, PolicyDecision, PolicyFacts, PolicyPoint, RecordedDecision, approved_facts_fingerprint,
+    PolicyAction, PolicyDecision, PolicyFacts, PolicyPoint, RecordedDecision, TurnCircumstances,
+    approved_facts_fingerprint,
 };
 use outlast_vocab::record::{Fact, PolicyDecided};
 use outlast_vocab::wait::WaitKind;
@@ -24,7 +26,7 @@ impl ToolCallScope {
             used.policy_actions += 1;
             used.policy_actions - 1
         };
-        match self.judge(at, &self.key.action(number), &action.facts()).await {
+        match self.judge(at, &self.call.key.action(number), &action.facts()).await {
             Some(ruling) => self.refusal(&ruling).map_or(Ok(()), Err),
             None => Ok(()),
         }
@@ -36,7 +38,7 @@ impl ToolCallScope {
             return Ok(());
         }
         let facts = PolicyAction::Payment(order.clone()).facts();
-        let known = self.history.decision(key).map(|ruled| ruled.ruling.clone());
+        let known = self.journal.history.decision(key).map(|ruled| ruled.ruling.clone());
         let ruling = match known {
             Some(ruling) => Some(ruling),
             None => self.judge(PolicyPoint::Payment, key, &facts).await,
@@ -47,7 +49,7 @@ impl ToolCallScope {
         }
         let PolicyDecision::Ask(ask) = &ruling.decision else { return Ok(()) };
         let form = approved_facts_fingerprint(PolicyPoint::Payment, &facts, self.resolved_agent.policy);
-        approved(self.wait_for(key.approval(&form), WaitKind::Approval, ask.expires).await?)
+        approved(self.journal.wait_for(key.approval(&form), WaitKind::Approval, ask.expires).await?)
     }
 
     /// Checks whether the call may call a model, and returns the options to use.
@@ -77,14 +79,14 @@ impl ToolCallScope {
     }
 
     async fn judge(&self, at: PolicyPoint, key: &ReplayKey, value: &Value) -> Option<RecordedDecision> {
-        let around = self.resolved_agent.circumstances(self.org, self.spending);
+        let around = self.around();
         let labels = self.labels_now();
-        let tool = if at.is_call_point() { self.tool.as_ref() } else { None };
+        let tool = if at.is_call_point() { Some(&self.call.tool) } else { None };
         let provenance = &Provenance::default();
         let facts = PolicyFacts { at, tool, value, labels: &labels, provenance, circumstances: &around };
         let ruling = self.resolved_agent.rule(&facts).await?;
         let ruled = PolicyDecided::new(key.clone(), at, ruling.clone(), value, labels);
-        self.note(Fact::Ruled(ruled)).await;
+        self.journal.note(Fact::Ruled(ruled)).await;
         Some(ruling)
     }
 
@@ -93,27 +95,32 @@ impl ToolCallScope {
     fn refusal(&self, ruling: &RecordedDecision) -> Option<Error> {
         let refusal = ruling.refusal()?;
         if refusal.kind() == Kind::PolicyInterrupted {
-            self.used().interrupted = Some(Failure::from(&refusal));
+            self.journal.interrupt(Failure::from(&refusal));
         }
         Some(refusal)
-    }
-
-    /// Returns why a rule ends the turn, if something that the call wanted to do caused that.
-    pub(crate) fn interrupted(&self) -> Option<Failure> {
-        self.used().interrupted.clone()
     }
 
     /// Remembers that a rule ends the turn, if the failure says so.
     pub(super) fn know_interrupt(&self, failure: &Failure) {
         if failure.code == Kind::PolicyInterrupted {
-            self.used().interrupted = Some(failure.clone());
+            self.journal.interrupt(failure.clone());
         }
     }
 
-    /// Remembers that a rule ends the turn because of a nested call.
-    pub(super) fn know_interrupt_of(&self, inner: &Self) {
-        if let Some(failure) = inner.interrupted() {
-            self.used().interrupted = Some(failure);
+    /// Returns the facts about the turn that rules may test.
+    pub(super) fn around(&self) -> TurnCircumstances {
+        self.resolved_agent.circumstances(self.call.org, self.circumstances.spending)
+    }
+
+    /// Returns the labels of what this call wants to do: its own, those of the untrusted tools that it ran, and those
+    /// of the hooks that changed what it was told.
+    pub(super) fn labels_now(&self) -> Labels {
+        let mut labels = self.call.labels.clone();
+        if self.resolved_agent.keeps_labels() {
+            labels.extend(self.used().read.clone());
+            labels.extend(self.circumstances.hook_labels.labels());
+            labels.extend(of_hooks(&self.journal.history, &self.resolved_agent.package.hooks));
         }
+        labels
     }
 }

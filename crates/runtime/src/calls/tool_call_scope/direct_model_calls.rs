@@ -1,19 +1,20 @@
 //! Model calls by a running tool call, outside the conversation.
 use super::ToolCallScope;
 use crate::attachments::attachment_cache;
-use crate::calls::catalogue::Caller;
-use crate::limits::budget_meter::{bounded, most_of, price_of, short_of};
+use crate::calls::call_journal::CallJournal;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, ReservationOutcome};
+use crate::turn::metered_model_call::{MeteredModelCall, ModelCallHost};
 use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience, backoff, provider_of,
+    FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, backoff, provider_of,
 };
 use crate::turn::output_schema::{correction, value_of};
-use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
 use outlast_ports::budget::BudgetReservation;
-use outlast_ports::model::{AttachmentContents, ModelCapabilities, ModelRequest};
+use outlast_ports::model::{AttachmentContents, ModelRequest};
 use outlast_ports::turns::PartialReplyText;
 use outlast_vocab::budget::UsageAmount;
-use outlast_vocab::effect::{DirectCall, DirectOutcome, ModelCall, ModelOutcome, Reply, ToolChoice};
+use outlast_vocab::effect::{
+    DirectCall, DirectOutcome, JournalPosition, ModelCall, ModelOutcome, Reply, ToolChoice,
+};
 use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::{Message, Part, text_of};
 use outlast_vocab::record::{EffectPerformed, Fact, Seq};
@@ -43,8 +44,8 @@ impl ToolCallScope {
     }
 
     async fn ask_once(&self, call: &DirectCall) -> Result<Reply, Error> {
-        let key = self.key.direct(self.count_nested()?);
-        if let Some(DirectOutcome(outcome)) = self.answered(&key, call)? {
+        let key = self.call.key.direct(self.count_nested()?);
+        if let Some(DirectOutcome(outcome)) = self.journal.answered(&key, call)? {
             self.tell(LiveEventKind::Replayed { key });
             return reply_of(outcome);
         }
@@ -57,94 +58,90 @@ impl ToolCallScope {
             options: call.options.clone(),
             output: call.output.clone(),
         };
-        let options = self.may_ask(&key, &effect).await?;
-        let metered = self.is_metered();
-        let options = if metered { bounded(options, &self.resolved_agent, &self.services) } else { options };
-        let effect = ModelCall { options, ..effect };
-        let caller = Caller { session: self.session, turn: self.turn };
+        let effect = ModelCall { options: self.may_ask(&key, &effect).await?, ..effect };
         let files = self.contents_for(&call.messages).await?;
         let request = ModelRequest {
             system: &call.system,
             turn: &call.messages,
-            session: self.session,
+            session: self.call.caller.session,
             files: &files,
             ..ModelRequest::empty(&effect)
         };
-        let most = if metered { most_of(&self.services, info, &request) } else { UsageAmount::ZERO };
-        if metered {
-            self.reserve(BudgetReservation::new(key.clone(), most, price_of(info))).await?;
-        }
-        let recorder = ReplyRecorder::new(provider);
-        let runner = ModelRequestRunner {
+        let (history, limits) = (&self.journal.history, &self.services.limits);
+        let metered = MeteredModelCall {
             services: &self.services,
-            caller,
+            resolved_agent: &self.resolved_agent,
+            caller: self.call.caller,
+            lease: self.call.lease,
+            cancel: &self.cancel,
             key: &key,
-            provider: &recorder,
+            provider,
             info,
-            lease: self.lease,
-            past: PastAttempts::of(&self.history, &key),
-            recovered: self.history.provider_has_recovered(&key, provider_of(&call.model)),
-            patience: self.resolved_agent.provider_wait(&self.services.limits),
-            tier: self.tier,
+            past: PastAttempts::of(history, &key),
+            recovered: history.provider_has_recovered(&key, provider_of(&call.model)),
+            patience: self.resolved_agent.provider_wait(limits),
+            tier: self.journal.tier,
             audience: ReplyAudience::Nobody,
-            most,
+            // Model calls of a tool are not part of the conversation.
+            keeps_cancelled_text: false,
         };
         let mut tries = FailedAttempts::default();
-        let mut aside = CallModelHost(self);
-        let asked = tokio::select! {
-            biased;
-            asked = runner.ask(request, String::new(), (&mut aside, &mut tries)) => asked?,
-            reason = self.cancel.requested() => {
-                self.note_tries(tries, &key).await;
-                self.note_interrupted(&key, (info, &request), recorder.partial()).await;
-                return Err(Error::new(Kind::ToolCancelled, reason));
-            }
-        };
+        let host = &mut CallModelHost(&self.journal);
+        let asked = metered.ask(effect.clone(), request, String::new(), (host, &mut tries)).await?.result;
+        let has_outcome =
+            matches!(asked, Some(ModelRequestResult::Outcome(_) | ModelRequestResult::GaveUp(_)));
+        if !has_outcome && let Some(fact) = std::mem::take(&mut tries).fact(&key) {
+            self.journal.note(fact).await;
+        }
         let outcome = match asked {
-            ModelRequestResult::Outcome(outcome) => outcome,
-            ModelRequestResult::BudgetExhausted(short) => {
-                self.note_tries(tries, &key).await;
-                return Err(short_of(&short));
+            Some(ModelRequestResult::Outcome(outcome)) => outcome,
+            Some(ModelRequestResult::GaveUp(failure)) => ModelOutcome::Failed(failure),
+            Some(ModelRequestResult::BudgetExhausted(short)) => {
+                return self.journal.out_of_budget(&key, &short).await;
             }
-            ModelRequestResult::GaveUp(failure) => ModelOutcome::Failed(failure),
-            ModelRequestResult::Wait { key: wait, pause } => {
-                self.note_tries(tries, &key).await;
-                let deadline = Some(self.services.clock.now().after(pause));
-                return self.park_call(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
-            }
+            Some(ModelRequestResult::Wait { key, pause }) => return self.wait_for_provider(key, pause).await,
             // A running call cannot get stuck on its own, so its turn waits for the provider until a person has fixed
             // it.
-            ModelRequestResult::Stuck(error) => {
-                let Limits { stuck_first, stuck_most, .. } = self.services.limits;
-                let waits = self.history.provider_wait_count(&key);
+            Some(ModelRequestResult::Stuck(error)) => {
+                let Limits { stuck_first, stuck_most, .. } = *limits;
+                let waits = history.provider_wait_count(&key);
                 tracing::error!(%error, "the provider refuses a call of a tool");
-                self.note_tries(tries, &key).await;
-                let deadline =
-                    Some(self.services.clock.now().after(backoff(stuck_first, stuck_most, waits + 1)));
                 let wait = key.provider(waits, provider_of(&call.model));
-                return self.park_call(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
+                return self.wait_for_provider(wait, backoff(stuck_first, stuck_most, waits + 1)).await;
             }
+            None => return Err(Error::new(Kind::ToolCancelled, self.cancel.requested().await)),
         };
         let performed = EffectPerformed::new(key, call.clone(), DirectOutcome(outcome.clone()));
-        let fact = self.keep(EffectPerformed { tried: tries.before(&outcome, &call.model), ..performed });
-        match self.tier {
-            HostTier::Durable => self.record(fact).await,
-            HostTier::Ephemeral => self.note(fact).await,
+        let performed = EffectPerformed { tried: tries.before(&outcome, &call.model), ..performed };
+        let fact = self.journal.keep(performed);
+        match self.journal.tier {
+            HostTier::Durable => self.journal.record(fact).await,
+            HostTier::Ephemeral => self.journal.note(fact).await,
         }
         reply_of(outcome)
+    }
+
+    /// Parks the call until its provider is asked again.
+    async fn wait_for_provider<T>(&self, key: ReplayKey, pause: Duration) -> T {
+        let deadline = Some(self.services.clock.now().after(pause));
+        self.journal.park(Wait { key, kind: WaitKind::Provider, deadline }).await
     }
 
     /// Returns the bytes of the attachments in these messages. They must be attachments of the session or of this call,
     /// because a content hash alone does not give access to a content.
     async fn contents_for(&self, messages: &[Message]) -> Result<AttachmentContents, Error> {
-        let unsaved = self.used().files.clone();
-        if let Some(store) = &self.store {
+        let unsaved = self.storage.unsaved_files();
+        if let Some(store) = self.storage.store() {
             for attachment in messages.iter().flat_map(attachment_cache::attachments) {
                 if unsaved.iter().any(|file| file.attachment.content == attachment.content) {
                     continue;
                 }
-                let stored =
-                    self.services.attachments(store).info(self.session, attachment.id).await?.attachment;
+                let stored = self
+                    .services
+                    .attachments(store)
+                    .info(self.call.caller.session, attachment.id)
+                    .await?
+                    .attachment;
                 if stored.content != attachment.content {
                     let detail = format!(
                         "expected the content {} for {}, found {}",
@@ -154,35 +151,12 @@ impl ToolCallScope {
                 }
             }
         }
-        attachment_cache::contents_of(&self.services, self.store.as_ref(), &unsaved, messages.iter()).await
-    }
-
-    /// Records a cancelled model call, counted as its maximum usage.
-    async fn note_interrupted(
-        &self,
-        key: &ReplayKey,
-        (info, request): (ModelCapabilities, &ModelRequest<'_>),
-        partial: PartialReply,
-    ) {
-        if partial.charged == 0 {
-            return self.settle(key.clone(), Some(UsageAmount::ZERO));
-        }
-        let most = most_of(&self.services, info, request);
-        self.settle(key.clone(), None);
-        // Model calls of a tool are not part of the conversation.
-        let partial = PartialReply { text: String::new(), ..partial };
-        self.note(Fact::Interrupted(partial.interrupted(key, (info, request), most))).await;
-    }
-
-    async fn note_tries(&self, tries: FailedAttempts, key: &ReplayKey) {
-        if let Some(fact) = tries.fact(key) {
-            self.note(fact).await;
-        }
+        attachment_cache::contents_of(&self.services, self.storage.store(), &unsaved, messages.iter()).await
     }
 }
 
 /// Makes model calls on behalf of a tool call. Stores no partial replies.
-struct CallModelHost<'a>(&'a ToolCallScope);
+struct CallModelHost<'a>(&'a CallJournal);
 
 impl PartialReplies for CallModelHost<'_> {
     async fn persist_partial_reply(&mut self, _: PartialReplyText) -> Result<(), Error> {
@@ -201,6 +175,24 @@ impl BudgetReservations for CallModelHost<'_> {
 
     fn exclude_provider_wait(&mut self, time: Duration) {
         self.0.waited_for_provider(time);
+    }
+}
+
+impl ModelCallHost for CallModelHost<'_> {
+    fn is_metered(&self) -> bool {
+        self.0.is_metered()
+    }
+
+    fn place(&self) -> Option<JournalPosition> {
+        None
+    }
+
+    fn cut_short(&mut self, key: &ReplayKey, _: UsageAmount) {
+        self.0.settle(key.clone(), None);
+    }
+
+    async fn note(&mut self, fact: Fact) {
+        self.0.note(fact).await;
     }
 }
 

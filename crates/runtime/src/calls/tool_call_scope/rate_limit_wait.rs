@@ -1,29 +1,23 @@
 //! Waits of a call for its rate limits.
-use super::{CallMessage, ToolCallScope};
+use super::ToolCallScope;
 use crate::limits::tool_limits::{CallPermit, admission_request};
 use crate::turn::host::HostTier;
 use futures_util::future::{Either, select};
 use outlast_ports::rate::AdmissionRequest;
-use outlast_vocab::message::ToolName;
 use outlast_vocab::rate::AdmissionAttempt;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Kind, Millis, ReplayKey};
-use std::future::pending;
+use outlast_vocab::{Error, Kind, Millis};
 use std::pin::pin;
-use tokio::sync::oneshot;
 
 impl ToolCallScope {
     /// Waits until the rate limits of a call let it go out. Returns an error if they reject it. If a call was queued,
     /// its permit is recorded before it begins, so a call that is recorded as queued has not begun. A call that could
     /// not begin in time asks again.
-    pub(crate) async fn wait_for_rate_limits(
-        &self,
-        key: &ReplayKey,
-        tool: &ToolName,
-        begins: CallPermit,
-    ) -> Result<(), Error> {
+    pub(crate) async fn wait_for_rate_limits(&self, begins: CallPermit) -> Result<(), Error> {
         let (rates, limits) = (&self.resolved_agent.package.rates, &self.services.limits);
-        let Some(request) = admission_request(rates, key.clone(), tool, limits) else { return Ok(()) };
+        let Some(request) = admission_request(rates, self.call.key.clone(), &self.call.tool, limits) else {
+            return Ok(());
+        };
         let mut begins = begins;
         loop {
             let now = self.services.clock.now();
@@ -32,7 +26,7 @@ impl ToolCallScope {
                 CallPermit::From(at) if at.after(limits.rate_grace) < now => CallPermit::Unasked,
                 CallPermit::Now | CallPermit::From(_) => return Ok(()),
                 CallPermit::Waits(until) if until > now => {
-                    self.wait_in_queue(key, now, until).await?;
+                    self.wait_in_queue(now, until).await?;
                     CallPermit::Waits(until)
                 }
                 CallPermit::Waits(_) => {
@@ -45,26 +39,19 @@ impl ToolCallScope {
 
     /// Returns when the call may go out again. Every retry counts against the rate limits.
     pub(crate) fn again(&self) -> CallPermit {
-        if self.key.is_part_of_undo() { CallPermit::Now } else { CallPermit::Unasked }
+        if self.call.key.is_part_of_undo() { CallPermit::Now } else { CallPermit::Unasked }
     }
 
     async fn ask_rates(&self, request: AdmissionRequest) -> Result<CallPermit, Error> {
-        self.send_settlements().await;
-        let (reply_to, decision) = oneshot::channel();
-        let _ = self.to_driver.send(CallMessage::GoesOut(request, reply_to)).await;
-        match decision.await {
-            Ok(pacing) => CallPermit::of(pacing).map_err(Error::from),
-            // The write failed and the turn with it. The driver drops this call.
-            Err(_) => pending().await,
-        }
+        CallPermit::of(self.journal.request_permit(request).await).map_err(Error::from)
     }
 
     /// Waits in memory if the wait is short, and parks the turn if it is long.
-    async fn wait_in_queue(&self, call: &ReplayKey, now: Millis, until: Millis) -> Result<(), Error> {
+    async fn wait_in_queue(&self, now: Millis, until: Millis) -> Result<(), Error> {
         let pause = now.until(until);
-        if pause > self.services.limits.wait_in_memory && self.tier == HostTier::Durable {
-            let key = call.rate();
-            return self.park_call(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) }).await;
+        if pause > self.services.limits.wait_in_memory && self.journal.tier == HostTier::Durable {
+            let key = self.call.key.rate();
+            return self.journal.park(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) }).await;
         }
         match select(self.services.clock.sleep(pause), pin!(self.cancel.requested())).await {
             Either::Left(_) => Ok(()),
