@@ -7,11 +7,11 @@ use crate::Client;
 use crate::http::error_chain;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use outlast_vocab::event::Event;
+use outlast_api::events::{EventResource, StreamError};
+use outlast_vocab::event::{Event, EventFrame};
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Class, Error, Kind, SessionId};
 use reqwest::Method;
-use serde::Deserialize;
 use sse_stream::SseByteStream;
 use std::pin::Pin;
 use std::time::Duration;
@@ -51,11 +51,6 @@ pub struct EventFollower {
     reconnect_delay: Duration,
     /// When the connection was lost, and the number of attempts since.
     disconnected: Option<(Instant, u32)>,
-}
-
-#[derive(Deserialize)]
-struct StreamErrorJson {
-    code: String,
 }
 
 impl Client {
@@ -112,7 +107,7 @@ impl EventFollower {
             sleep((self.reconnect_delay * 2u32.saturating_pow(tries.min(8))).min(RECONNECT_DELAY_MAX)).await;
         }
         let path = ["v1", "sessions", &self.session.to_string(), "events"];
-        let request = self.client.request(Method::GET, &path, &[]);
+        let request = self.client.request(Method::GET, &path, &());
         let request = request.header("accept", "text/event-stream").header("last-event-id", self.after.0);
         match self.client.send_without_timeout(request).await {
             Ok(response) => {
@@ -147,14 +142,14 @@ impl EventFollower {
             Error::new(Kind::ServerAnswerInvalid, format!("an event of the server does not read: {cause}"))
         };
         if message.event.as_deref() == Some("error") {
-            let StreamErrorJson { code } = serde_json::from_str(&data).map_err(unread)?;
+            let StreamError { code, .. } = serde_json::from_str(&data).map_err(unread)?;
             let kind = code.parse().unwrap_or(Kind::ServerAnswerInvalid);
             return Err(Error::new(kind, format!("the server ended the events of {}: {code}", self.session)));
         }
-        let (_, event) = Event::of_frame(serde_json::from_str(&data).map_err(unread)?)?;
+        let event: EventResource = serde_json::from_str(&data).map_err(unread)?;
         if let Some(number) = message.id.and_then(|id| id.parse().ok()) {
             self.after = Seq(number);
         }
-        Ok(event)
+        Ok(EventFrame::from(event).into_event())
     }
 }

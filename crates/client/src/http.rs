@@ -2,12 +2,13 @@
 //!
 //! Proxy settings of the environment are ignored. Redirects are not followed, because they would send the key
 //! elsewhere.
+use outlast_api::problem::Problem;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url, redirect};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
@@ -44,17 +45,6 @@ pub struct Client {
     base: Url,
     http: reqwest::Client,
     has_key: bool,
-}
-
-/// The query parameters.
-pub(crate) type QueryPairs<'a> = [(&'a str, String)];
-
-/// An error response of the server (RFC 9457).
-#[derive(Deserialize)]
-struct ProblemJson {
-    code: String,
-    detail: String,
-    policy: Option<String>,
 }
 
 impl Client {
@@ -107,14 +97,21 @@ impl Client {
     }
 
     /// Creates a request for a path, given in segments. Each segment is escaped.
-    pub(crate) fn request(&self, method: Method, path: &[&str], query: &QueryPairs<'_>) -> RequestBuilder {
+    ///
+    /// # Panics
+    /// If the query is not a flat structure of plain values.
+    pub(crate) fn request(&self, method: Method, path: &[&str], query: &impl Serialize) -> RequestBuilder {
+        let query = serde_urlencoded::to_string(query).expect("parameters of the API are flat");
+        self.request_with_query(method, path, &query)
+    }
+
+    /// Creates a request for a path and an encoded query.
+    pub(crate) fn request_with_query(&self, method: Method, path: &[&str], query: &str) -> RequestBuilder {
         let mut url = self.base.clone();
         if let Ok(mut parts) = url.path_segments_mut() {
             parts.pop_if_empty().extend(path);
         }
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
+        url.set_query((!query.is_empty()).then_some(query));
         self.http.request(method, url)
     }
 
@@ -122,7 +119,7 @@ impl Client {
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
-        query: &QueryPairs<'_>,
+        query: &impl Serialize,
     ) -> Result<T, Error> {
         parse_json(self.send(self.request(Method::GET, path, query)).await?).await
     }
@@ -133,12 +130,12 @@ impl Client {
         path: &[&str],
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        parse_json(self.send(with_json(self.request(Method::POST, path, &[]), body)?).await?).await
+        parse_json(self.send(with_json(self.request(Method::POST, path, &()), body)?).await?).await
     }
 
     /// Sends a DELETE request and parses the answer.
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, Error> {
-        parse_json(self.send(self.request(Method::DELETE, path, &[])).await?).await
+        parse_json(self.send(self.request(Method::DELETE, path, &())).await?).await
     }
 
     /// Sends a request with a timeout, and converts the server's errors.
@@ -166,7 +163,7 @@ impl Client {
         let id =
             response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);
         let body = read_body(response).await.unwrap_or_default();
-        let Ok(ProblemJson { code, detail, policy }) = serde_json::from_slice(&body) else {
+        let Ok(Problem { code, detail, policy, .. }) = serde_json::from_slice(&body) else {
             let said = String::from_utf8_lossy(&body);
             let detail = format!(
                 "expected a problem of an Outlast server, got {status} `{}` from {}",
@@ -310,7 +307,7 @@ mod tests {
     #[test]
     fn path_segments_are_percent_encoded() {
         let client = Client::at("http://127.0.0.1:1/below", None).unwrap();
-        let request = client.request(Method::GET, &["v1", "budgets", "agent:a/../b?c"], &[]).build().unwrap();
+        let request = client.request(Method::GET, &["v1", "budgets", "agent:a/../b?c"], &()).build().unwrap();
         assert_eq!(request.url().path(), "/below/v1/budgets/agent:a%2F..%2Fb%3Fc");
     }
 }

@@ -3,11 +3,10 @@ use crate::Client;
 use crate::http::{parse_json, with_json};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
+use outlast_api::inputs::{InputReceipt, TurnInputRequest};
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::record::Seq;
-use outlast_vocab::{Error, Kind, SessionId, TurnId};
+use outlast_vocab::{Error, Kind, SessionId};
 use reqwest::{Body, Method};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::pin::Pin;
 
@@ -23,27 +22,21 @@ pub enum InputTarget {
 }
 
 /// An input.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct NewInput {
     /// The text.
     pub text: String,
     /// The agent; the server's first one if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// An overlay to the agent for this turn.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub overlay: Option<Overlay>,
     /// The head; the main one if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
     /// A JSON Schema that the answer must match.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
     /// The idempotency key. The same key in the same session is the same turn.
-    #[serde(skip)]
     pub key: Option<String>,
     /// The parent span, in the format of W3C Trace Context.
-    #[serde(skip)]
     pub traceparent: Option<String>,
 }
 
@@ -57,26 +50,6 @@ pub struct InputFile {
     pub bytes: Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>,
 }
 
-/// The receipt of a durable input.
-#[derive(Clone, Debug, Deserialize)]
-pub struct AcceptedInput {
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: TurnId,
-    /// The position of the input in the journal, where its events start.
-    pub seq: Seq,
-}
-
-/// An input with the key of its session.
-#[derive(Serialize)]
-struct InputJson {
-    #[serde(flatten)]
-    input: NewInput,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_key: Option<String>,
-}
-
 /// The boundary of form fields: long enough that no file contains it by chance.
 const BOUNDARY: &str = "outlast-7d1f0c5b2e9a4c63-b1946ac92492d234";
 
@@ -84,6 +57,21 @@ impl NewInput {
     /// Creates an input with this text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Returns the body of the request.
+    fn into_body(self, session_key: Option<String>) -> Result<TurnInputRequest, Error> {
+        let Self { text, agent, overlay, head, schema, .. } = self;
+        let overlay = overlay.map(serde_json::to_value).transpose().map_err(|cause| not_json(&cause))?;
+        Ok(TurnInputRequest {
+            text,
+            session_key,
+            agent,
+            overlay,
+            head,
+            schema,
+            ..TurnInputRequest::default()
+        })
     }
 }
 
@@ -94,7 +82,7 @@ impl Client {
         to: InputTarget,
         input: NewInput,
         files: Vec<InputFile>,
-    ) -> Result<AcceptedInput, Error> {
+    ) -> Result<InputReceipt, Error> {
         let (session, session_key) = match to {
             InputTarget::Session(session) => (Some(session.to_string()), None),
             InputTarget::Key(key) => (None, Some(key)),
@@ -104,14 +92,14 @@ impl Client {
             Some(session) => vec!["v1", "sessions", session, "turns"],
             None => vec!["v1", "turns"],
         };
-        let mut request = self.request(Method::POST, &path, &[]);
+        let mut request = self.request(Method::POST, &path, &());
         if let Some(key) = &input.key {
             request = request.header("idempotency-key", key);
         }
         if let Some(parent) = &input.traceparent {
             request = request.header("traceparent", parent);
         }
-        let input = InputJson { input, session_key };
+        let input = input.into_body(session_key)?;
         if files.is_empty() {
             return parse_json(self.send(with_json(request, &input)?).await?).await;
         }
@@ -126,11 +114,10 @@ impl Client {
 
 /// Encodes the input and its files as a form (RFC 7578).
 fn multipart_body(
-    input: &InputJson,
+    input: &TurnInputRequest,
     files: Vec<InputFile>,
 ) -> Result<impl Stream<Item = std::io::Result<Bytes>> + Send + use<>, Error> {
-    let json = serde_json::to_string(input)
-        .map_err(|cause| Error::new(Kind::InputInvalid, format!("the input is no JSON: {cause}")))?;
+    let json = serde_json::to_string(input).map_err(|cause| not_json(&cause))?;
     let field = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{json}\r\n");
     let files = files.into_iter().map(|InputFile { media_type, name, bytes }| {
         let head = format!(
@@ -143,6 +130,10 @@ fn multipart_body(
     Ok(text_chunk(field)
         .chain(stream::iter(files).flatten())
         .chain(text_chunk(format!("--{BOUNDARY}--\r\n"))))
+}
+
+fn not_json(cause: &serde_json::Error) -> Error {
+    Error::new(Kind::InputInvalid, format!("the input is no JSON: {cause}"))
 }
 
 fn text_chunk(text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {

@@ -1,4 +1,5 @@
-//! A client of the HTTP API. It returns the library's own view types, so the same code can print local and remote data.
+//! A client of the HTTP API. It sends and receives the types of [`api`], and returns view types where a local worker
+//! returns them, too, so that the same code can print local and remote data.
 //!
 //! [`Client`] represents a server and the caller. Each module contains one group of calls: sessions, turns, waits,
 //! books, access, agents, attachments, archives, contexts, searches and sinks. [`EventFollower`] streams a session's events
@@ -22,14 +23,10 @@ mod sinks;
 mod turns;
 mod waits;
 
-pub use access::{ApiKeyRequest, Whoami};
-pub use agents::ServedAgent;
-pub use archive::{ExportDownload, ImportSummary, RerunSettings};
+pub use archive::ExportDownload;
 pub use follow::{EventFollower, FollowedItem};
 pub use http::{Client, ClientApiKey};
-pub use inputs::{AcceptedInput, InputFile, InputTarget, NewInput};
-pub use prompt::{PromptShare, PromptView, PromptViewMessage};
-pub use search::MessageHit;
+pub use inputs::{InputFile, InputTarget, NewInput};
+pub use outlast_api as api;
 pub use sinks::SinkStatus;
 pub use turns::TurnReport;
-pub use waits::{ApprovalDetails, GrantDetails, UnknownCallDetails};

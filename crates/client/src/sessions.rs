@@ -1,154 +1,26 @@
 //! Sessions: list, show, fork, rewind and delete them, and read their turns and records.
 use crate::Client;
-use crate::http::QueryPairs;
-use crate::page::{PAGE_ITEMS_MAX, PageJson};
-use outlast_views::{
-    ForkTo, HistoryTurn, LastTurn, SessionFilter, SessionState, SessionView, TitledSession, TurnState,
-    TurnView,
-};
-use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::JournalPosition;
-use outlast_vocab::event::Event;
-use outlast_vocab::record::{NodeRef, Record, Seq, TurnEnd};
-use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId, WorkerId};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use crate::page::PAGE_ITEMS_MAX;
+use outlast_api::events::{EventPage, EventParams};
+use outlast_api::list_page::ListPage;
+use outlast_api::sessions::{NewForkRequest, RewindRequest, SessionParams, SessionResource};
+use outlast_api::turns::{TurnListParams, TurnResource};
+use outlast_views::{ForkTo, HistoryTurn, SessionFilter, TitledSession, TurnView};
+use outlast_vocab::event::{Event, EventFrame};
+use outlast_vocab::record::{NodeRef, Record, Seq};
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use std::collections::BTreeSet;
-
-#[derive(Deserialize)]
-pub(crate) struct SessionJson {
-    id: SessionId,
-    org: OrgId,
-    key: Option<String>,
-    state: String,
-    title: String,
-    created: Millis,
-    updated: Millis,
-    turns: u32,
-    last: Seq,
-    hash: Hash,
-    heads: Vec<HeadJson>,
-    forked_from: Option<NodeRef>,
-    active: Option<TurnId>,
-    worker: Option<WorkerId>,
-    waits: Vec<Wait>,
-    wake_at: Option<Millis>,
-    #[serde(default)]
-    deaths: u32,
-    cost: Option<Cost>,
-    last_end: Option<String>,
-    last_turn: Option<TurnId>,
-    #[serde(default)]
-    forks: Vec<SessionId>,
-}
-
-#[derive(Deserialize)]
-struct HeadJson {
-    name: String,
-    at: Option<NodeRef>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct TurnJson {
-    id: TurnId,
-    session: SessionId,
-    index: u32,
-    state: String,
-    parent: Option<NodeRef>,
-    first: Seq,
-    last: Seq,
-    end: Option<Value>,
-    retry_of: Option<TurnId>,
-}
-
-#[derive(Deserialize)]
-struct EventPageJson {
-    items: Vec<Value>,
-    next: u64,
-}
-
-/// Returns the error for a value that this version does not know, from a newer server.
-pub(crate) fn unknown_value(what: &str, found: &str) -> Error {
-    let detail = format!("the server says `{found}`, which this version does not know as a {what}");
-    Error::new(Kind::ServerAnswerInvalid, detail)
-}
-
-impl TryFrom<SessionJson> for TitledSession {
-    type Error = Error;
-
-    fn try_from(session: SessionJson) -> Result<Self, Error> {
-        let state = SessionState::ALL.into_iter().find(|state| state.name() == session.state);
-        let last_end = session.last_end.as_deref();
-        let last_end =
-            last_end.map(|end| end.parse().map_err(|_| unknown_value("turn's end", end))).transpose()?;
-        let last_turn = session.last_turn.zip(last_end).map(|(id, end)| LastTurn { id, end });
-        let view = SessionView {
-            id: session.id,
-            org: session.org,
-            key: session.key,
-            state: state.ok_or_else(|| unknown_value("state", &session.state))?,
-            created: session.created,
-            updated: session.updated,
-            turns: session.turns,
-            last: JournalPosition { seq: session.last, hash: session.hash },
-            heads: session.heads.into_iter().map(|head| (head.name, head.at)).collect(),
-            forked_from: session.forked_from,
-            active: session.active,
-            worker: session.worker,
-            waits: session.waits,
-            wake_at: session.wake_at,
-            deaths: session.deaths,
-            cost: session.cost,
-            last_turn,
-        };
-        Ok(Self { session: view, title: session.title })
-    }
-}
-
-impl TryFrom<TurnJson> for TurnView {
-    type Error = Error;
-
-    fn try_from(turn: TurnJson) -> Result<Self, Error> {
-        let state = match turn.state.as_str() {
-            "queued" => TurnState::Queued,
-            "active" => TurnState::Active,
-            "ended" => TurnState::Ended,
-            other => return Err(unknown_value("state", other)),
-        };
-        Ok(Self {
-            id: turn.id,
-            session: turn.session,
-            index: turn.index,
-            state,
-            parent: turn.parent,
-            span: (turn.first, turn.last),
-            end: turn.end.map(parse_end).transpose()?,
-            // Lists do not contain it. For a single turn it is part of the durability.
-            writes: None,
-            retry_of: turn.retry_of,
-            // Only the server needs it for its decisions.
-            foreign: false,
-        })
-    }
-}
-
-/// Parses the end of a turn from its flat form.
-pub(crate) fn parse_end(flat: Value) -> Result<TurnEnd, Error> {
-    let mut content = flat;
-    let how = content.as_object_mut().and_then(|members| members.remove("how"));
-    let how = how.as_ref().and_then(Value::as_str).unwrap_or_default();
-    serde_json::from_value(json!({ how: content })).map_err(|_| unknown_value("turn's end", how))
-}
 
 impl Client {
     /// Lists the newest sessions that match a filter.
     pub async fn sessions(&self, filter: &SessionFilter, most: usize) -> Result<Vec<TitledSession>, Error> {
-        let mut query = Vec::new();
-        query.extend(filter.state.map(|state| ("state", state.name().to_owned())));
-        query.extend(filter.last_end.map(|end| ("last_end", end.name().to_owned())));
-        query.extend(filter.text.clone().map(|text| ("search", text)));
-        let found: Vec<SessionJson> = self.list(&["v1", "sessions"], &query, most).await?;
+        let params = SessionParams {
+            state: filter.state.map(|state| state.name().to_owned()),
+            last_end: filter.last_end.map(|end| end.name().to_owned()),
+            search: filter.text.clone(),
+            ..SessionParams::default()
+        };
+        let found: Vec<SessionResource> = self.list(&["v1", "sessions"], &params, most).await?;
         found.into_iter().map(TitledSession::try_from).collect()
     }
 
@@ -159,7 +31,8 @@ impl Client {
 
     /// Returns the session with this key.
     pub async fn session_by_key(&self, key: &str) -> Result<TitledSession, Error> {
-        let page: PageJson<SessionJson> = self.get(&["v1", "sessions"], &[("key", key.to_owned())]).await?;
+        let params = SessionParams { key: Some(key.to_owned()), ..SessionParams::default() };
+        let page: ListPage<SessionResource> = self.get(&["v1", "sessions"], &params).await?;
         let found =
             page.items.into_iter().next().ok_or_else(|| {
                 Error::new(Kind::SessionNotFound, format!("no session has the key `{key}`"))
@@ -172,8 +45,8 @@ impl Client {
         Ok(self.fetch_session(id).await?.forks)
     }
 
-    async fn fetch_session(&self, id: SessionId) -> Result<SessionJson, Error> {
-        self.get(&["v1", "sessions", &id.to_string()], &[]).await
+    async fn fetch_session(&self, id: SessionId) -> Result<SessionResource, Error> {
+        self.get(&["v1", "sessions", &id.to_string()], &()).await
     }
 
     /// Forks a session. The server assigns the id of a new session.
@@ -182,17 +55,17 @@ impl Client {
             ForkTo::Session { key, .. } => (key, None),
             ForkTo::Head(head) => (None, Some(head)),
         };
-        let body = json!({ "at": at, "key": key, "head": head });
-        let session: SessionJson = self.post(&["v1", "sessions", &from.to_string(), "fork"], &body).await?;
+        let body = NewForkRequest { at: at.map(|Seq(at)| at), key, head };
+        let session: SessionResource =
+            self.post(&["v1", "sessions", &from.to_string(), "fork"], &body).await?;
         Ok(session.id)
     }
 
     /// Rewinds a head.
     pub async fn rewind(&self, session: SessionId, head: &str, to: Option<Seq>) -> Result<(), Error> {
-        let body = json!({ "to": to.unwrap_or(Seq(0)), "head": head });
-        let moved: SessionJson =
+        let body = RewindRequest { to: to.map_or(0, |Seq(to)| to), head: Some(head.to_owned()) };
+        let _moved: SessionResource =
             self.post(&["v1", "sessions", &session.to_string(), "rewind"], &body).await?;
-        drop(moved);
         Ok(())
     }
 
@@ -206,8 +79,9 @@ impl Client {
         let (session, mut from, mut turns) = (session.to_string(), from, Vec::new());
         while turns.len() < most {
             let limit = (most - turns.len()).min(PAGE_ITEMS_MAX);
-            let query = [("from", from.to_string()), ("limit", limit.to_string())];
-            let page: PageJson<TurnJson> = self.get(&["v1", "sessions", &session, "turns"], &query).await?;
+            let params = TurnListParams { from: Some(from), limit: Some(limit), cursor: None };
+            let page: ListPage<TurnResource> =
+                self.get(&["v1", "sessions", &session, "turns"], &params).await?;
             let last = page.items.len() < limit;
             from = from.saturating_add(u32::try_from(page.items.len()).unwrap_or(u32::MAX));
             for turn in page.items {
@@ -222,14 +96,14 @@ impl Client {
 
     /// Lists records of a session, starting after this one. Their hashes are not included.
     pub async fn records(&self, session: SessionId, after: Seq, most: usize) -> Result<Vec<Record>, Error> {
-        self.fetch_records(session, after, most, &[]).await
+        self.fetch_records(session, after, most, None).await
     }
 
     /// Returns the records of a turn.
     pub async fn turn_records(&self, turn: TurnId) -> Result<Vec<Record>, Error> {
         let view = self.turn(turn).await?.view;
         let after = Seq(view.span.0.0.saturating_sub(1));
-        self.fetch_records(view.session, after, usize::MAX, &[("turn", turn.to_string())]).await
+        self.fetch_records(view.session, after, usize::MAX, Some(turn)).await
     }
 
     async fn fetch_records(
@@ -237,18 +111,18 @@ impl Client {
         session: SessionId,
         after: Seq,
         most: usize,
-        of: &QueryPairs<'_>,
+        turn: Option<TurnId>,
     ) -> Result<Vec<Record>, Error> {
         let (session, mut after, mut records) = (session.to_string(), after.0, Vec::new());
         while records.len() < most {
             let limit = (most - records.len()).min(PAGE_ITEMS_MAX);
-            let mut query = of.to_vec();
-            query.extend([("after", after.to_string()), ("limit", limit.to_string())]);
-            let page: EventPageJson = self.get(&["v1", "sessions", &session, "events"], &query).await?;
+            let params =
+                EventParams { after: Some(after), turn, limit: Some(limit), ..EventParams::default() };
+            let page: EventPage = self.get(&["v1", "sessions", &session, "events"], &params).await?;
             let last = page.items.len() < limit;
             after = page.next;
-            for frame in page.items {
-                if let (_, Some(Event::Durable(record))) = Event::of_frame(frame)? {
+            for event in page.items {
+                if let Some(Event::Durable(record)) = EventFrame::from(event).into_event() {
                     records.push(*record);
                 }
             }
@@ -261,16 +135,16 @@ impl Client {
 
     /// Returns the current end of the feed of all sessions.
     pub async fn feed_end(&self) -> Result<u64, Error> {
-        let page: EventPageJson = self.get(&["v1", "events"], &[]).await?;
+        let page: EventPage = self.get(&["v1", "events"], &()).await?;
         Ok(page.next)
     }
 
     /// Returns the sessions with events after a position of the feed, and the new position.
     pub async fn sessions_changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
-        let query = [("after", after.to_string()), ("limit", PAGE_ITEMS_MAX.to_string())];
-        let page: EventPageJson = self.get(&["v1", "events"], &query).await?;
-        let sessions = page.items.into_iter().map(|frame| Ok(Event::of_frame(frame)?.0));
-        Ok((page.next, sessions.collect::<Result<_, Error>>()?))
+        let params =
+            EventParams { after: Some(after), limit: Some(PAGE_ITEMS_MAX), ..EventParams::default() };
+        let page: EventPage = self.get(&["v1", "events"], &params).await?;
+        Ok((page.next, page.items.into_iter().map(|event| event.session).collect()))
     }
 
     /// Returns the turns of a branch, from its end backwards, until this many bytes were read.

@@ -1,69 +1,35 @@
 //! Pagination of lists.
 use crate::cursor::CursorSigner;
+use outlast_api::list_page::{ListPage, PageParams};
 use outlast_ports::page;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
 
 /// The default number of entries on a page.
 const DEFAULT_LIMIT: usize = 50;
 
-/// One page of a list.
-#[derive(Serialize, ToSchema)]
-pub struct ListPage<T> {
-    /// The items of this page.
-    pub items: Vec<T>,
-    /// The `cursor` of the next page. Absent on the last page.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-impl<T> ListPage<T> {
-    /// Creates a list with only one page. Something else limits its length.
-    pub fn single(items: Vec<T>) -> Self {
-        Self { items, next: None }
-    }
-
-    /// Converts a page of the store.
-    pub fn of<V: Into<T>, K: Serialize>(page: page::Page<V, K>, cursors: &CursorSigner<'_>) -> Self {
-        let page::Page { items, next } = page;
-        Self {
-            items: items.into_iter().map(V::into).collect(),
-            next: next.map(|key| encode_cursor(&key, cursors)),
-        }
+/// Converts a page of the store, and signs its cursor.
+pub fn of_store<T, V: Into<T>, K: Serialize>(
+    page: page::Page<V, K>,
+    cursors: &CursorSigner<'_>,
+) -> ListPage<T> {
+    let page::Page { items, next } = page;
+    ListPage {
+        items: items.into_iter().map(V::into).collect(),
+        next: next.map(|key| encode_cursor(&key, cursors)),
     }
 }
 
-/// Pagination parameters.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PageParams {
-    /// The maximum number of items to return.
-    #[param(minimum = 1, maximum = 500)]
-    pub limit: Option<usize>,
-    /// The `next` value of the previous page. Defaults to the first page.
-    pub cursor: Option<String>,
-}
-
-impl PageParams {
-    /// Makes the maximum page size the default.
-    #[must_use]
-    pub fn or_max_limit(self, limits: &ServerLimits) -> Self {
-        Self { limit: self.limit.or(Some(limits.entries)), ..self }
-    }
-
-    /// Returns the key to read after, and the number of entries.
-    pub fn read<K: DeserializeOwned>(
-        self,
-        cursors: &CursorSigner<'_>,
-        limits: &ServerLimits,
-    ) -> Result<(Option<K>, usize), Error> {
-        Ok((decode_cursor(self.cursor.as_deref(), cursors)?, page_limit(self.limit, limits)?))
-    }
+/// Returns the key to read after, and the number of entries.
+pub fn read<K: DeserializeOwned>(
+    page: &PageParams,
+    cursors: &CursorSigner<'_>,
+    limits: &ServerLimits,
+) -> Result<(Option<K>, usize), Error> {
+    Ok((decode_cursor(page.cursor.as_deref(), cursors)?, page_limit(page.limit, limits)?))
 }
 
 /// Returns the key in a cursor, if there is a cursor.

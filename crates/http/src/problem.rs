@@ -6,12 +6,12 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use outlast_vocab::{CallId, Error, ErrorPlace, Kind, SessionId, TurnId};
-use serde::Serialize;
+use outlast_api::problem::Problem;
+use outlast_vocab::{Error, ErrorPlace, Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use utoipa::IntoResponses;
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
-use utoipa::{IntoResponses, ToSchema};
 
 /// The value of `retry-after` for a caller that was rejected because the server is busy, in seconds.
 pub const BUSY_RETRY_AFTER: &str = "1";
@@ -19,66 +19,22 @@ pub const BUSY_RETRY_AFTER: &str = "1";
 /// The media type of problems.
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// An error, as an RFC 9457 problem.
-#[derive(Serialize, ToSchema)]
-pub struct Problem {
-    /// The path of the page that explains the error, on this server.
-    #[serde(rename = "type")]
-    #[schema(example = "/errors/session.not_found")]
-    page: String,
-    /// A short title: the error code.
-    title: &'static str,
-    /// The HTTP status code.
-    #[schema(example = 404)]
-    status: u16,
-    /// An explanation of this occurrence: what was expected, and what was found.
-    detail: String,
-    /// The error code. It is the same in every version.
-    #[schema(example = "session.not_found")]
-    code: &'static str,
-    /// How to react: `retry` the same request with backoff, `park` until a person or a deployment fixes the
-    /// cause, `reject` the request as invalid, or report a `bug` in Outlast.
-    #[schema(example = "reject")]
-    class: &'static str,
-    /// The policy rule that caused the error. Absent if no rule did.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    policy: Option<String>,
-    /// The id of the session that the error is about. Absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    session: Option<SessionId>,
-    /// The id of the turn that the error is about. Absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    turn: Option<TurnId>,
-    /// The id of the tool call that the error is about. Absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    call: Option<CallId>,
-    /// The id of the request, as in the `x-request-id` header and in the server's log. Absent if the request
-    /// was rejected before routing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<String>,
-}
-
-impl Problem {
-    /// Converts an error.
-    pub fn of(error: &Error) -> Self {
-        let (kind, status) = (error.kind(), status(error));
-        let ErrorPlace { session, turn, call, .. } = error.place();
-        Self {
-            page: format!("/errors/{}", kind.code()),
-            title: kind.code(),
-            status: status.as_u16(),
-            detail: public_detail(error, status),
-            code: kind.code(),
-            class: kind.class().name(),
-            policy: error.policy().map(ToOwned::to_owned),
-            session,
-            turn,
-            call,
-            request: None,
-        }
+/// Converts an error to a problem.
+pub fn of_error(error: &Error) -> Problem {
+    let (kind, status) = (error.kind(), status(error));
+    let ErrorPlace { session, turn, call, .. } = error.place();
+    Problem {
+        page: format!("/errors/{}", kind.code()),
+        title: kind.code().into(),
+        status: status.as_u16(),
+        detail: public_detail(error, status),
+        code: kind.code().into(),
+        class: kind.class().name().into(),
+        policy: error.policy().map(ToOwned::to_owned),
+        session,
+        turn,
+        call,
+        request: None,
     }
 }
 
@@ -108,7 +64,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let Self(error) = self;
         let kind = error.kind();
-        let mut response = (status(&error), Json(Problem::of(&error))).into_response();
+        let mut response = (status(&error), Json(of_error(&error))).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, PROBLEM);
         match kind {
@@ -128,7 +84,7 @@ impl IntoResponse for ApiError {
 
 /// Returns a problem response with another status than the usual one of its error.
 pub fn response_with_status(error: &Error, status: StatusCode) -> Response {
-    let problem = Problem { status: status.as_u16(), ..Problem::of(error) };
+    let problem = Problem { status: status.as_u16(), ..of_error(error) };
     let mut response = (status, Json(problem)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, PROBLEM);
     response
@@ -144,7 +100,7 @@ pub fn with_request_ids(response: Response, request: &str, named: ErrorPlace) ->
     let Some(ErrorCause(error)) = response.extensions().get::<ErrorCause>().filter(|_| ours) else {
         return response;
     };
-    let told = Problem::of(error);
+    let told = of_error(error);
     let problem = Problem {
         session: told.session.or(named.session),
         turn: told.turn.or(named.turn),

@@ -1,6 +1,7 @@
 //! Reads the events of one session or of all sessions, and filters them for a reader.
 use crate::session_broadcast::{BroadcastEvent, Subscription};
 use bytes::Bytes;
+use outlast_api::events::EventResource;
 use outlast_ports::journal::FeedRecord;
 use outlast_ports::store::Store;
 use outlast_runtime::Runtime;
@@ -9,55 +10,12 @@ use outlast_runtime::delivery::events::SessionEventStream;
 use outlast_runtime::delivery::feed::RecordFeed;
 use outlast_vocab::event::Event;
 use outlast_vocab::record::{Record, Seq};
-use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
-use serde::Serialize;
-use serde_json::Value;
+use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use utoipa::ToSchema;
 
 /// The number of turns whose agent a reader caches.
 const CACHED_TURNS: usize = 1_024;
-
-/// An event of a session. Clients must ignore fields and event types that they do not know.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Event)]
-pub(crate) struct EventResource {
-    /// The version of the event format.
-    v: u8,
-    /// The id of the session.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// The sequence number of the event's record in the session, without gaps. Absent for `live` and `missed`
-    /// events.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
-    seq: Option<Seq>,
-    /// The id of the turn. Absent if the event belongs to no turn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    turn: Option<TurnId>,
-    /// When the event became durable, as a Unix timestamp in milliseconds. Absent for `live` and `missed`
-    /// events.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
-    at: Option<Millis>,
-    /// The type of the event: `turn.accepted`, `effect.performed`, … `live` is an event that is not stored,
-    /// such as text while it is generated. `missed` means that the client was too slow and missed live
-    /// events.
-    #[serde(rename = "type")]
-    name: &'static str,
-    /// The content of the event. Its fields depend on the type.
-    #[schema(value_type = Object)]
-    data: Value,
-}
-
-impl EventResource {
-    pub(crate) fn new(session: SessionId, event: &Event) -> Self {
-        let outlast_vocab::event::EventFrame { v, session, seq, turn, at, name, data } = event.frame(session);
-        Self { v, session, seq, turn, at, name, data }
-    }
-}
 
 /// The properties of an event that a filter checks.
 #[derive(Clone, Copy)]
@@ -101,7 +59,7 @@ impl EncodedEvent {
 
     /// Encodes an event with the cursor from which a reader can resume.
     fn encode_at(cursor: Option<u64>, session: SessionId, event: &Event) -> Self {
-        let frame = EventResource::new(session, event);
+        let frame = EventResource::from(event.frame(session));
         let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
         // Serialised JSON contains no line breaks.
         let data = serde_json::to_string(&frame).unwrap_or_default();
@@ -231,7 +189,7 @@ impl PagedEvent {
 
     /// Returns the event in the form that a page contains.
     pub(crate) fn frame(&self) -> EventResource {
-        EventResource::new(self.session, &self.event)
+        self.event.frame(self.session).into()
     }
 }
 

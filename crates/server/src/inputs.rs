@@ -4,6 +4,7 @@ use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{FromRequest, Request};
 use axum::http::header;
 use futures_util::TryStreamExt;
+use outlast_api::inputs::TurnInputRequest;
 use outlast_http::admission_control::RequestPermits;
 use outlast_http::extract::JsonBody;
 use outlast_http::problem::ApiError;
@@ -14,52 +15,14 @@ use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::contents::ByteStream;
 use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::{Input, Runtime};
-use outlast_vocab::id::AttachmentId;
 use outlast_vocab::limits::{self, ServerLimits};
-use outlast_vocab::message::{MediaType, Part, PluginName};
+use outlast_vocab::message::{MediaType, Part};
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::record::InputDelivery;
 use outlast_vocab::{Error, Kind};
-use serde::Deserialize;
-use serde_json::Value;
-use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
-/// An input for a session.
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct TurnInputRequest {
-    /// The text of the input.
-    #[schema(example = "what time is it?")]
-    text: String,
-    /// The key of the session. The session is created if it does not exist. Not allowed if the path names a
-    /// session.
-    session_key: Option<String>,
-    /// The name of the agent that answers. Defaults to the server's default agent.
-    agent: Option<String>,
-    /// Settings that are added to the agent's for this turn only: `system`, `model`, `models`,
-    /// `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, in the format
-    /// of a package. They can give the model more instructions and restrict what it may do, but never permit
-    /// more.
-    #[schema(value_type = Option<Object>)]
-    overlay: Option<Value>,
-    /// The head of the session that the input continues. Defaults to the main head.
-    head: Option<String>,
-    /// A JSON Schema that the answer must match. An answer that does not match is sent back to the model.
-    #[schema(value_type = Option<Object>)]
-    schema: Option<Value>,
-    /// How the input is delivered while a turn is running: `next` starts the next turn, `join` adds the input
-    /// to the running turn. Defaults to `next`.
-    #[schema(value_type = Option<String>, example = "next")]
-    delivery: Option<InputDelivery>,
-    /// Ids of attachments of the session to show to the model again. Only allowed if the path names the
-    /// session.
-    #[schema(value_type = Vec<String>)]
-    attachments: Vec<AttachmentId>,
-    /// Data for plug-ins, by plug-in name.
-    #[schema(value_type = Object)]
-    plugins: BTreeMap<PluginName, Value>,
-    #[serde(skip)]
+/// An input and its files, whose bytes are stored.
+pub(crate) struct ReceivedInput {
+    request: TurnInputRequest,
     files: Vec<AttachmentUpload>,
 }
 
@@ -89,16 +52,16 @@ impl FromRequest<ServerState> for InputBody {
 
 impl InputBody {
     /// Returns the input. Stores the bytes of its files.
-    pub(crate) async fn into_request(
+    pub(crate) async fn receive(
         self,
         runtime: &Runtime,
         limits: &ServerLimits,
-    ) -> Result<TurnInputRequest, Error> {
+    ) -> Result<ReceivedInput, Error> {
         let (mut form, room) = match self {
-            Self::Json(incoming) => return Ok(*incoming),
+            Self::Json(request) => return Ok(ReceivedInput { request: *request, files: Vec::new() }),
             Self::Form(form, room) => (form, room),
         };
-        let mut incoming = TurnInputRequest::default();
+        let mut request = TurnInputRequest::default();
         let (mut files, most) = (Vec::new(), runtime.services().limits.attachments_per_input);
         while let Some(field) = form.next_field().await.map_err(|cause| form_error(&cause))? {
             if field.file_name().is_some() {
@@ -109,7 +72,7 @@ impl InputBody {
             let name = field.name().unwrap_or_default().to_owned();
             let said = read_field(field, room.as_ref(), limits.body_bytes).await?;
             match name.as_str() {
-                "input" => incoming = strict_json::read(&said)?,
+                "input" => request = strict_json::read(&said)?,
                 other => {
                     let detail =
                         format!("expected a field `input` with JSON, and files; got a field `{other}`");
@@ -117,8 +80,7 @@ impl InputBody {
                 }
             }
         }
-        incoming.files = files;
-        Ok(incoming)
+        Ok(ReceivedInput { request, files })
     }
 }
 
@@ -150,10 +112,10 @@ fn form_error(cause: &axum::extract::multipart::MultipartError) -> Error {
     Error::new(Kind::InputInvalid, format!("the form cannot be read: {}", cause.body_text()))
 }
 
-impl TurnInputRequest {
+impl ReceivedInput {
     /// Returns the session key in the body.
     pub(crate) fn session_key(&self) -> Option<&str> {
-        self.session_key.as_deref()
+        self.request.session_key.as_deref()
     }
 
     /// Converts the body to an input for the runtime.
@@ -163,8 +125,9 @@ impl TurnInputRequest {
         target: SessionTarget,
         RequestHeaders { key, request, traceparent }: RequestHeaders,
     ) -> Result<Input, Error> {
-        let Self { text, session_key, agent, overlay, head, schema, delivery, attachments, plugins, files } =
-            self;
+        let Self { request: body, files } = self;
+        let TurnInputRequest { text, session_key, agent, overlay, head, schema, .. } = body;
+        let TurnInputRequest { delivery, attachments, plugins, .. } = body;
         let wrong = |cause| Error::new(Kind::InputInvalid, format!("`overlay` does not fit: {cause}"));
         let overlay = overlay.map(Overlay::from_json).transpose().map_err(wrong)?;
         let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };

@@ -21,7 +21,7 @@ use outlast_http::admission_control::AdmissionControl;
 use outlast_http::caller::Peer;
 use outlast_http::caller_limits::{CallerRequestLimiter, StreamLimiter};
 use outlast_http::key_watch::WatchedKeys;
-use outlast_http::problem::{BUSY_RETRY_AFTER, Problem};
+use outlast_http::problem::{self, BUSY_RETRY_AFTER};
 use outlast_http::rate_limit::{InvalidKeyLimiter, RequestRateLimiter};
 use outlast_http::request_auth::OriginPolicy;
 use outlast_http::{HttpState, HttpStateInner};
@@ -436,7 +436,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 async fn reject_connection(mut stream: TcpStream, most: usize) {
     let told = async {
         let detail = format!("connections is limited to {most}, and so many are open");
-        let problem = Problem::of(&Error::new(Kind::ServerBusy, detail));
+        let problem = problem::of_error(&Error::new(Kind::ServerBusy, detail));
         let body = serde_json::to_string(&problem).map_err(io::Error::other)?;
         let head = format!(
             "HTTP/1.1 {} Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\

@@ -9,10 +9,10 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use outlast_api::events::StreamError;
 use outlast_http::caller_limits::CallerSlot;
 use outlast_runtime::Runtime;
 use outlast_vocab::Error;
-use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,6 +130,8 @@ impl EventStreamBody {
 /// Returns the last event of a stream that failed.
 fn error_event(error: &Error) -> Bytes {
     tracing::info!(%error, "a stream of events ended");
-    let data = json!({ "code": error.kind().code(), "class": error.class().name() });
+    let error = StreamError { class: error.class().name().into(), code: error.kind().code().into() };
+    // Serialised JSON contains no line breaks.
+    let data = serde_json::to_string(&error).unwrap_or_default();
     Bytes::from(format!("event: error\ndata: {data}\n\n"))
 }

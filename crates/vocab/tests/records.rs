@@ -1,7 +1,7 @@
 //! Tests of the journal format against released versions: bodies of records, their chain, and ids derived
 //! from them.
 use outlast_vocab::effect::EffectKind;
-use outlast_vocab::event::Event;
+use outlast_vocab::event::{Event, EventFrame};
 use outlast_vocab::id::{CallId, DeliveryId, SessionId, TurnId};
 use outlast_vocab::package::PinnedPackage;
 use outlast_vocab::record::{Fact, Record, Seq, TurnEnd, chain_hash};
@@ -200,7 +200,8 @@ fn every_fact_round_trips_through_event_frame() {
         let record =
             Record { seq: Seq(4), turn: Some(TurnId::from_u128(2)), at: Millis(7), hash: Hash::ZERO, fact };
         let event = Event::Durable(Box::new(record));
-        let frame = serde_json::to_value(event.frame(session)).unwrap();
-        assert_eq!(Event::of_frame(frame).unwrap(), (session, Some(event)));
+        let json = serde_json::to_value(event.frame(session)).unwrap();
+        let frame: EventFrame = serde_json::from_value(json).unwrap();
+        assert_eq!((frame.session, frame.into_event()), (session, Some(event)));
     }
 }

@@ -60,7 +60,8 @@ const TABLE: &[CrateRule] = &[
         "outlast-mcp-server",
         &["outlast-runtime", "outlast-ports", "outlast-views", "outlast-vocab"],
     ),
-    CrateRule::open("outlast-http", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    CrateRule::closed("outlast-api", &["outlast-views", "outlast-vocab"], &["serde", "serde_json", "utoipa"]),
+    CrateRule::open("outlast-http", &["outlast-api", "outlast-runtime", "outlast-ports", "outlast-vocab"]),
     CrateRule::open(
         "outlast-compat",
         &["outlast-http", "outlast-runtime", "outlast-ports", "outlast-views", "outlast-vocab"],
@@ -68,6 +69,7 @@ const TABLE: &[CrateRule] = &[
     CrateRule::open(
         "outlast-server",
         &[
+            "outlast-api",
             "outlast-compat",
             "outlast-http",
             "outlast-mcp-server",
@@ -77,7 +79,7 @@ const TABLE: &[CrateRule] = &[
             "outlast-vocab",
         ],
     ),
-    CrateRule::open("outlast-client", &["outlast-views", "outlast-vocab"]),
+    CrateRule::open("outlast-client", &["outlast-api", "outlast-views", "outlast-vocab"]),
     CrateRule::open("outlast-macros", &[]),
     CrateRule::open("outlast", BELOW_FACADE),
     CrateRule::open("outlast-cli", FACADE_AND_BELOW),
@@ -139,6 +141,7 @@ const FACADE_AND_BELOW: &[&str] = &[
     "outlast-sinks",
     "outlast-telemetry",
     "outlast-restate",
+    "outlast-api",
     "outlast-http",
     "outlast-compat",
     "outlast-server",

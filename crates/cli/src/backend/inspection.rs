@@ -6,7 +6,8 @@ use outlast::store::SessionView;
 use outlast::views::{Durability, SessionFilter};
 use outlast::vocab::search_terms::{EXCERPT, SearchTerms};
 use outlast::{Error, SessionId, TurnId};
-use outlast_client::{MessageHit, PromptShare, PromptView, PromptViewMessage};
+use outlast_client::api::context::{ContextMessage, ContextPart, ContextResource};
+use outlast_client::api::messages::SearchHit;
 
 /// The number of sessions per page.
 const PAGE: usize = 256;
@@ -18,18 +19,18 @@ impl CommandBackend {
         words: &str,
         session: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<MessageHit>, Error> {
+    ) -> Result<Vec<SearchHit>, Error> {
         let wanted = SearchTerms::parse(words)?;
         let store = match self {
             Self::File(store) => store,
             Self::Server(client) => return client.search(words, session, limit).await,
         };
-        let hit = |MessageMatch { session, turn, seq, at, is_input, text, .. }: MessageMatch| MessageHit {
+        let hit = |MessageMatch { session, turn, seq, at, is_input, text, .. }: MessageMatch| SearchHit {
             session,
             turn,
             seq,
             at,
-            role: if is_input { "user" } else { "assistant" }.to_owned(),
+            role: if is_input { "user" } else { "assistant" }.into(),
             excerpt: wanted.excerpt(&text, EXCERPT),
         };
         let find = SearchQuery { terms: wanted.clone(), session, before: None, limit };
@@ -37,18 +38,18 @@ impl CommandBackend {
     }
 
     /// Returns what a model would see of a head of a session now.
-    pub(crate) async fn context(&self, session: &SessionView, head: &str) -> Result<PromptView, Error> {
+    pub(crate) async fn context(&self, session: &SessionView, head: &str) -> Result<ContextResource, Error> {
         let ledger = match self {
             Self::File(store) => ContextUsage::of(store.as_ref(), session, head).await?,
             Self::Server(client) => return client.context(session.id, head).await,
         };
-        let share = |(who, tokens): (&str, usize)| PromptShare { who: who.to_owned(), tokens };
-        let messages = ledger.messages.iter().map(|message| PromptViewMessage {
+        let share = |(who, tokens): (&str, usize)| ContextPart { who: who.to_owned(), tokens };
+        let messages = ledger.messages.iter().map(|message| ContextMessage {
             who: who(message).to_owned(),
             tokens: tokens(message),
             text: message.text().into_owned(),
         });
-        Ok(PromptView {
+        Ok(ContextResource {
             tokens: ledger.tokens(),
             parts: ledger.by_part().into_iter().map(share).collect(),
             messages: messages.collect(),

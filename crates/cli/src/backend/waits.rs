@@ -11,17 +11,17 @@ use outlast::vocab::record;
 use outlast::vocab::wait::{CompletionKey, Resolution};
 use outlast::votes::VoteOutcome;
 use outlast::{Error, Limits, SessionId};
-use outlast_client::{ApprovalDetails, GrantDetails, UnknownCallDetails};
+use outlast_client::api::waits::{ApprovalResource, GrantResource, UnknownCallResource};
 use serde_json::Value;
 
 impl CommandBackend {
     /// Returns the calls that wait for an approval, oldest first.
-    pub(crate) async fn pending(&self) -> Result<Vec<ApprovalDetails>, Error> {
+    pub(crate) async fn pending(&self) -> Result<Vec<ApprovalResource>, Error> {
         let most = Limits::default().page_rows;
         match self {
             Self::File(store) => {
                 let questions = Approvals::new(store.clone()).pending(most, SystemClock.now()).await?;
-                Ok(questions.into_iter().map(ApprovalDetails::from).collect())
+                Ok(questions.into_iter().map(ApprovalResource::from).collect())
             }
             Self::Server(client) => client.approvals(most).await,
         }
@@ -59,18 +59,18 @@ impl CommandBackend {
     }
 
     /// Returns the approvals for the rest of sessions.
-    pub(crate) async fn grants(&self) -> Result<Vec<GrantDetails>, Error> {
+    pub(crate) async fn grants(&self) -> Result<Vec<GrantResource>, Error> {
         let most = Limits::default().page_rows;
         match self {
             Self::File(store) => {
                 let grants = Approvals::new(store.clone()).grants(most).await?;
-                Ok(grants.into_iter().map(GrantDetails::from).collect())
+                Ok(grants.into_iter().map(GrantResource::from).collect())
             }
             Self::Server(client) => client.grants(most).await,
         }
     }
 
-    pub(crate) async fn revoke_grant(&self, id: GrantId) -> Result<GrantDetails, Error> {
+    pub(crate) async fn revoke_grant(&self, id: GrantId) -> Result<GrantResource, Error> {
         match self {
             Self::File(store) => {
                 Ok(Approvals::new(store.clone()).revoke(id, SystemClock.now()).await?.into())
@@ -80,11 +80,11 @@ impl CommandBackend {
     }
 
     /// Returns the calls with an unknown outcome, oldest first.
-    pub(crate) async fn unknown(&self) -> Result<Vec<UnknownCallDetails>, Error> {
+    pub(crate) async fn unknown(&self) -> Result<Vec<UnknownCallResource>, Error> {
         let most = Limits::default().page_rows;
         match self {
             Self::File(store) => {
-                Ok(store.unknown(most).await?.into_iter().map(UnknownCallDetails::from).collect())
+                Ok(store.unknown(most).await?.into_iter().map(UnknownCallResource::from).collect())
             }
             Self::Server(client) => client.unknown_calls(most).await,
         }

@@ -5,7 +5,7 @@ use clap::Args;
 use outlast::Error;
 use outlast::store::MAIN_HEAD;
 use outlast::vocab::effect::Usage;
-use outlast_client::{PromptShare, PromptView as Shown};
+use outlast_client::api::context::{ContextPart, ContextResource as Shown};
 use serde_json::json;
 
 /// Shows the context that a model would receive for a session.
@@ -43,10 +43,10 @@ fn as_table(shown: &Shown) {
         terminal::say(&format!("{:>8}  {:<12} {beginning}", message.tokens, message.who));
     }
     terminal::say(&format!("{tokens:>8}  tokens in {} messages, about", messages.len()));
-    let mut tools: Vec<&PromptShare> =
+    let mut tools: Vec<&ContextPart> =
         parts.iter().filter(|part| !["user", "assistant"].contains(&part.who.as_str())).collect();
     tools.sort_by(|a, b| a.who.cmp(&b.who));
-    for PromptShare { who, tokens } in tools {
+    for ContextPart { who, tokens } in tools {
         terminal::say(&format!("{tokens:>8}  of them results of {who}"));
     }
     if *files > 0 {

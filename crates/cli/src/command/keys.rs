@@ -12,7 +12,9 @@ use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope, Scopes};
 use outlast::vocab::id::KeyId;
 use outlast::{Error, Kind};
-use outlast_client::{ApiKeyRequest, ClientApiKey, Whoami};
+use outlast_client::ClientApiKey;
+use outlast_client::api::about::CallerIdentity;
+use outlast_client::api::access::NewApiKey;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -76,8 +78,9 @@ impl KeyCreateArgs {
         let scopes = self.scopes.into_iter().collect();
         let (id, key) = match data.client_of_any()? {
             Some(client) => {
-                let new = ApiKeyRequest { by: &by, scopes, expires, org: data.org.as_deref() };
-                client.create_key(new).await?
+                let expires_in_s = expires.map(|span| span.as_secs());
+                let new = NewApiKey { by, scopes, expires_in_s, org: data.org.clone() };
+                client.create_key(&new).await?
             }
             None => make(data, by, scopes, expires).await?,
         };
@@ -151,7 +154,7 @@ async fn check(data: &GlobalArgs) -> Result<(), Error> {
         Some(client) => client.whoami().await?,
         None => opened(data, &key).await?,
     };
-    let Whoami { org, name, by, scopes } = opened;
+    let CallerIdentity { org, name, by, scopes } = opened;
     if data.json {
         terminal::json(&json!({ "by": by, "scopes": scopes, "org": org, "name": name }));
     } else {
@@ -161,12 +164,12 @@ async fn check(data: &GlobalArgs) -> Result<(), Error> {
 }
 
 /// Returns what a key gives access to in a database file.
-async fn opened(data: &GlobalArgs, key: &str) -> Result<Whoami, Error> {
+async fn opened(data: &GlobalArgs, key: &str) -> Result<CallerIdentity, Error> {
     let store = data.operator()?;
     let access = store.authenticate(key.trim().parse()?, SystemClock.now()).await?;
     let org = store.org(access.reach.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
-    Ok(Whoami { org: org.id, name: org.name.to_string(), by, scopes })
+    Ok(CallerIdentity { org: org.id, name: org.name.to_string(), by, scopes })
 }
 
 async fn revoke(data: &GlobalArgs, key: KeyId) -> Result<(), Error> {

@@ -66,7 +66,7 @@ async fn create(data: &GlobalArgs, name: Name) -> Result<(), Error> {
             terminal::note(&format!("· `--org {name}` or OUTLAST_ORG selects it"));
         }
         Some(client) => {
-            terminal::say(&client.create_org(&name).await?.id.to_string());
+            terminal::say(&client.create_org(name.clone()).await?.id.to_string());
             terminal::note(&format!("· `outlast keys create NAME --org {name}` lets somebody in"));
         }
     }

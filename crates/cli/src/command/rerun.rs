@@ -119,7 +119,7 @@ impl RerunArgs {
             return Err(Error::new(Kind::CommandLocal, detail));
         }
         let (agent, model) = self.agent.server_agent_and_model()?;
-        let again = outlast_client::RerunSettings {
+        let again = outlast_client::api::archive::RerunChanges {
             from: self.from.clone(),
             agent,
             model: model.map(|model| model.to_string()),

@@ -5,7 +5,7 @@ use crate::terminal;
 use clap::Args;
 use outlast::Error;
 use outlast::vocab::search_terms::EXCERPT;
-use outlast_client::MessageHit;
+use outlast_client::api::messages::SearchHit;
 
 /// Finds inputs and replies that contain all of the words, newest first.
 #[derive(Args)]
@@ -46,7 +46,7 @@ impl SearchArgs {
     }
 }
 
-fn show(MessageHit { session, seq, at, role, excerpt, .. }: &MessageHit) {
+fn show(SearchHit { session, seq, at, role, excerpt, .. }: &SearchHit) {
     let (when, excerpt) = (formatting::when(*at), terminal::one_line(excerpt, EXCERPT + 2));
     terminal::say(&format!("{session} #{seq} {role} {when}\n  {excerpt}"));
 }

@@ -8,7 +8,7 @@ use outlast::Error;
 use outlast::vocab::CallId;
 use outlast::vocab::message::ToolResult;
 use outlast::vocab::record::OutcomeVerdict;
-use outlast_client::UnknownCallDetails as Call;
+use outlast_client::api::waits::UnknownCallResource as Call;
 use serde_json::json;
 
 /// Lists calls with an unknown outcome, or settles one.

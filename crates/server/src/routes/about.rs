@@ -5,13 +5,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use outlast_api::about::{CallerIdentity, RunningTurnResource, ServerHealth};
+use outlast_api::problem::Problem;
 use outlast_http::caller::{Caller, Operates, Reads};
 use outlast_http::extract::{PathParam, TextParam};
-use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_vocab::access::Access;
-use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId, TurnId};
-use serde::Serialize;
-use utoipa::ToSchema;
+use outlast_vocab::{Error, Kind};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -26,27 +26,10 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(error_page))
 }
 
-/// The health of the server.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ServerHealth {
-    /// `live`, `ready` or `stopping`.
-    state: &'static str,
-    /// What an acknowledged write survives. Only present if the server is ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    durability: Option<&'static str>,
-    /// The schema version of the database. Only present if the server is ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema: Option<u32>,
-    /// The number of agents in the database that cannot be loaded. `GET /v1/configs/agent` returns the
-    /// reasons. Absent if all agents were loaded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agents_left_out: Option<usize>,
-}
-
 /// Returns whether the process responds.
 #[utoipa::path(get, path = "/health/live", tag = "about", responses((status = 200, body = ServerHealth)))]
 async fn live() -> Json<ServerHealth> {
-    Json(ServerHealth { state: "live", durability: None, schema: None, agents_left_out: None })
+    Json(ServerHealth { state: "live".into(), durability: None, schema: None, agents_left_out: None })
 }
 
 /// Returns whether the server accepts requests.
@@ -58,14 +41,14 @@ async fn live() -> Json<ServerHealth> {
 async fn ready(State(shared): State<ServerState>) -> ApiResult<(StatusCode, Json<ServerHealth>)> {
     if *shared.http.stopping.borrow() {
         let stopping =
-            ServerHealth { state: "stopping", durability: None, schema: None, agents_left_out: None };
+            ServerHealth { state: "stopping".into(), durability: None, schema: None, agents_left_out: None };
         return Ok((StatusCode::SERVICE_UNAVAILABLE, Json(stopping)));
     }
     let status = shared.http.runtime.store().status().await?;
-    let (durability, schema) = (Some(status.durability.name()), Some(status.schema));
+    let (durability, schema) = (Some(status.durability.name().into()), Some(status.schema));
     let left_out = shared.http.runtime.serving(Access::to(shared.home)).left_out().len();
     let agents_left_out = (left_out > 0).then_some(left_out);
-    Ok((StatusCode::OK, Json(ServerHealth { state: "ready", durability, schema, agents_left_out })))
+    Ok((StatusCode::OK, Json(ServerHealth { state: "ready".into(), durability, schema, agents_left_out })))
 }
 
 /// Returns metrics in the Prometheus text format.
@@ -89,20 +72,6 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
-/// The identity of the caller.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct CallerIdentity {
-    /// The id of the caller's organisation.
-    #[schema(value_type = String)]
-    org: OrgId,
-    /// The name of the organisation.
-    name: String,
-    /// The person or service that the caller acts for.
-    by: String,
-    /// The scopes of the caller, separated by commas.
-    scopes: String,
-}
-
 /// Returns the owner and the scopes of the caller's API key.
 #[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = CallerIdentity), ProblemResponses),
     security(("key" = ["read"])))]
@@ -111,24 +80,6 @@ async fn whoami(caller: Caller<Reads>) -> ApiResult<Json<CallerIdentity>> {
     let org = caller.runtime.store().org(access.reach.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
     Ok(Json(CallerIdentity { org: org.id, name: org.name.to_string(), by, scopes }))
-}
-
-/// A turn that this process is running.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RunningTurn)]
-pub(crate) struct RunningTurnResource {
-    /// The id of the session.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// The id of the turn.
-    #[schema(value_type = String)]
-    turn: TurnId,
-    /// The name of the agent. Absent until it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent: Option<String>,
-    /// When this process started to run the turn, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    since: Millis,
 }
 
 /// Returns the turns that this process is running.

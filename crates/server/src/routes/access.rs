@@ -3,58 +3,24 @@ use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use outlast_api::access::{ApiKeyResource, AuditEntryResource, AuditParams, IssuedApiKey, NewApiKey};
+use outlast_api::list_page::{ListPage, PageParams};
 use outlast_http::caller::{Administers, Caller};
 use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
-use outlast_http::list_page::{self, ListPage, PageParams};
+use outlast_http::list_page;
 use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_runtime::worker::keys::ApiKeyGrant;
-use outlast_views::{AuditRange, AuditRow, KeyView};
-use outlast_vocab::access::{Principal, Scopes};
+use outlast_views::AuditRange;
+use outlast_vocab::Millis;
 use outlast_vocab::id::KeyId;
-use outlast_vocab::{Millis, OrgId};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(keys, create)).routes(routes!(revoke)).routes(routes!(audit))
-}
-
-/// An API key, without its secret.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ApiKey)]
-pub(crate) struct ApiKeyResource {
-    /// The id of the key.
-    #[schema(value_type = String)]
-    id: KeyId,
-    /// The id of the organisation that the key gives access to.
-    #[schema(value_type = String)]
-    org: OrgId,
-    /// The person or service that the key acts for.
-    by: String,
-    /// The scopes of the key, separated by commas.
-    scopes: String,
-    /// When the key was created, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    created: Millis,
-    /// When the key expires, as a Unix timestamp in milliseconds. Absent if it never expires.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
-    expires: Option<Millis>,
-    /// When the key was revoked, as a Unix timestamp in milliseconds. Absent if it is not revoked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
-    revoked: Option<Millis>,
-}
-
-impl From<KeyView> for ApiKeyResource {
-    fn from(KeyView { id, org, by, scopes, created, expires, revoked }: KeyView) -> Self {
-        Self { id, org, by: by.to_string(), scopes: scopes.to_string(), created, expires, revoked }
-    }
 }
 
 /// Returns the API keys of the organisation, oldest first.
@@ -66,36 +32,9 @@ async fn keys(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ApiKeyResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "keys");
-    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
-    Ok(Json(ListPage::of(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
-}
-
-/// An API key to create.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewApiKey {
-    /// The person or service that the key acts for, such as `service:ci` or `person:ann`.
-    #[schema(value_type = String, example = "service:ci")]
-    by: Principal,
-    /// The scopes of the key, separated by commas: `read`, `run`, `approve`, `operate` or `admin`.
-    #[schema(value_type = String, example = "run,approve")]
-    scopes: Scopes,
-    /// The lifetime of the key in seconds. If absent, the key never expires.
-    expires_in_s: Option<u64>,
-    /// The name or id of the organisation that the key gives access to. Defaults to the caller's
-    /// organisation. Naming another one requires a key of the default organisation.
-    #[schema(example = "acme")]
-    org: Option<String>,
-}
-
-/// A new API key.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct IssuedApiKey {
-    /// The id of the key.
-    #[schema(value_type = String)]
-    id: KeyId,
-    /// The secret key. This response is the only place where it is shown.
-    key: String,
+    let (after, limit) =
+        list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
+    Ok(Json(list_page::of_store(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
 }
 
 /// Create an API key.
@@ -129,50 +68,6 @@ async fn revoke(
     PathParam(key): PathParam<KeyId>,
 ) -> ApiResult<Json<ApiKeyResource>> {
     Ok(Json(caller.runtime.store().revoke_key(key, caller.runtime.now()).await?.into()))
-}
-
-/// Parameters that select a part of the audit log.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct AuditParams {
-    /// Return entries after the entry with this number.
-    after: Option<u64>,
-    /// Return entries from this time, as a Unix timestamp in milliseconds.
-    since: Option<u64>,
-    /// The maximum number of items to return. Defaults to 50.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
-    /// The `next` value of the previous page. Takes precedence over `after`.
-    cursor: Option<String>,
-}
-
-/// An entry of the audit log.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AuditEntry)]
-pub(crate) struct AuditEntryResource {
-    /// The number of the entry, for `after`.
-    no: u64,
-    /// When the action happened, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    at: Millis,
-    /// The id of the organisation.
-    #[schema(value_type = String)]
-    org: OrgId,
-    /// The person or service that acted.
-    by: String,
-    /// The action: `turn.cancel`, `approval.approve`, `session.delete`, …
-    act: String,
-    /// The object of the action.
-    subject: String,
-    /// Details of the action.
-    detail: String,
-}
-
-impl From<AuditRow> for AuditEntryResource {
-    fn from(AuditRow { no, at, org, by, act, subject, detail }: AuditRow) -> Self {
-        Self { no, at, org, by: by.to_string(), act, subject, detail }
-    }
 }
 
 /// Returns the audit log, oldest entry first.

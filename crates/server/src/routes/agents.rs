@@ -3,22 +3,23 @@ use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use outlast_api::agents::{AgentResource, ConfigDiff, ConfigVersionResource, DiffParams};
+use outlast_api::list_page::{ListPage, PageParams};
+use outlast_api::problem::Problem;
 use outlast_http::caller::{Caller, Operates, Reads};
 use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{JsonBody, PathParam, PathParams, QueryParams, TextParam};
-use outlast_http::list_page::{ListPage, PageParams};
-use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
+use outlast_http::list_page;
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::Store;
 use outlast_runtime::agents::agent_factory::{ConfigEffect, FailedAgent, SavedConfig};
 use outlast_runtime::agents::agent_registry::{self, AgentView};
 use outlast_runtime::views::difference;
 use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::package::PinnedPackage;
-use outlast_vocab::{Error, Hash, Kind, Millis, OrgId};
-use serde::{Deserialize, Serialize};
+use outlast_vocab::{Error, Hash, Kind, OrgId};
 use serde_json::Value;
 use std::sync::Arc;
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -37,39 +38,10 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(compare_versions))
 }
 
-/// An agent of this server.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Agent)]
-pub(crate) struct AgentResource {
-    /// The name of the agent.
-    name: String,
-    /// Whether this is the default agent, which answers inputs that name no agent.
-    first: bool,
-    /// The fingerprint of the agent's package.
-    #[schema(value_type = String)]
-    fingerprint: Hash,
-    /// The name of the model that the agent uses.
-    model: String,
-    /// The names of the agent's tools.
-    tools: Vec<String>,
-    /// The agent's package, with the contracts of its tools. Absent in lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    package: Option<Value>,
-}
-
-impl AgentResource {
-    fn summary(view: &AgentView) -> Self {
-        let package = &view.pinned.package;
-        Self {
-            name: view.name.clone(),
-            first: view.first,
-            fingerprint: view.fingerprint,
-            model: package.model.to_string(),
-            tools: package.tools.iter().map(ToString::to_string).collect(),
-            package: None,
-        }
-    }
+fn agent_resource(AgentView { name, first, fingerprint, pinned }: AgentView) -> AgentResource {
+    let model = pinned.package.model.to_string();
+    let tools = pinned.package.tools.iter().map(ToString::to_string).collect();
+    AgentResource { name, first, fingerprint, model, tools, package: Some(pinned) }
 }
 
 /// Returns the agents of this server.
@@ -77,7 +49,8 @@ impl AgentResource {
     security(("key" = ["read"])))]
 async fn agents(caller: Caller<Reads>) -> Json<ListPage<AgentResource>> {
     // Not paginated: only agents that are loaded in this process.
-    Json(ListPage::single(caller.runtime.agents().iter().map(AgentResource::summary).collect()))
+    let in_list = |view| AgentResource { package: None, ..agent_resource(view) };
+    Json(ListPage::single(caller.runtime.agents().into_iter().map(in_list).collect()))
 }
 
 /// Returns an agent with its package.
@@ -87,12 +60,10 @@ async fn agent(
     caller: Caller<Reads>,
     PathParam(TextParam(name)): PathParam<TextParam>,
 ) -> ApiResult<Json<AgentResource>> {
-    let views = caller.runtime.agents();
-    let view = views.iter().find(|view| view.name == name).ok_or_else(|| {
+    let view = caller.runtime.agents().into_iter().find(|view| view.name == name).ok_or_else(|| {
         Error::new(Kind::AgentNotFound, format!("no agent is called `{name}` here; /v1/agents lists them"))
     })?;
-    let package = serde_json::to_value(&view.pinned).ok();
-    Ok(Json(AgentResource { package, ..AgentResource::summary(view) }))
+    Ok(Json(agent_resource(view)))
 }
 
 /// Returns a package by its fingerprint, with the contracts of its tools.
@@ -122,40 +93,6 @@ async fn package_by_fingerprint(
     Ok(Json(found.ok_or_else(gone)?))
 }
 
-/// A version of an agent, a harness or a capability in the database.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ConfigVersion)]
-pub(crate) struct ConfigVersionResource {
-    /// `agent`, `harness` or `capability`.
-    kind: &'static str,
-    /// The name of the configuration.
-    name: String,
-    /// The version number, counted from 1.
-    version: u32,
-    /// The fingerprint of the content.
-    #[schema(value_type = String)]
-    fingerprint: Hash,
-    /// When this version was saved, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    at: Millis,
-    /// The content, with the fields of an agent file. Absent if this version is a deletion.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    body: Option<Value>,
-    /// A note about an unexpected effect, for example that the configuration is not used on this server.
-    /// Absent if there is nothing to note.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
-}
-
-impl From<StoredConfig> for ConfigVersionResource {
-    fn from(config: StoredConfig) -> Self {
-        let StoredConfig { kind, name, version, fingerprint, body, at } = config;
-        let body = (!body.is_null()).then_some(body);
-        Self { kind: kind.name(), name, version, fingerprint, at, body, note: None }
-    }
-}
-
 type ConfigResponse = ([(HeaderName, String); 1], Json<ConfigVersionResource>);
 
 /// Adds the version as the `etag`, which `if-match` accepts.
@@ -176,7 +113,7 @@ async fn configs(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "configs");
-    let (after, limit) = most.read(&cursors, &shared.http.limits)?;
+    let (after, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     let outlast_ports::page::Page { items, next } =
         caller.runtime.store().configs_after(kind, after, limit).await?;
     let left_out = caller.runtime.left_out();
@@ -185,7 +122,7 @@ async fn configs(
         ConfigVersionResource { note, ..config.into() }
     };
     let items: Vec<ConfigVersionResource> = items.into_iter().map(noted).collect();
-    Ok(Json(ListPage::of(outlast_ports::page::Page { items, next }, &cursors)))
+    Ok(Json(list_page::of_store(outlast_ports::page::Page { items, next }, &cursors)))
 }
 
 /// Returns the latest version of a configuration.
@@ -346,30 +283,12 @@ async fn versions(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "versions");
-    let (before, limit) = most.read(&cursors, &shared.http.limits)?;
+    let (before, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     let page = caller.runtime.store().config_versions_before(kind, name.clone(), before, limit).await?;
     if before.is_none() && page.items.is_empty() {
         return Err(no_config(kind, &name).into());
     }
-    Ok(Json(ListPage::of(page, &cursors)))
-}
-
-/// The versions to compare.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct DiffParams {
-    /// The number of the older version.
-    from: u32,
-    /// The number of the newer version.
-    to: u32,
-}
-
-/// The difference between two versions.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ConfigDiff {
-    /// The changed lines. Removed lines start with `-`, added lines with `+`.
-    lines: Vec<String>,
+    Ok(Json(list_page::of_store(page, &cursors)))
 }
 
 /// Returns the difference between two versions of a configuration.

@@ -7,19 +7,19 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use outlast_api::archive::{ImportParams, ImportedSession, RerunChanges};
+use outlast_api::problem::Problem;
 use outlast_http::caller::{Caller, Operates, Reads, Runs};
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
-use outlast_http::problem::{ApiResult, Problem, ProblemResponses};
+use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::archive::{ImportResult, RerunAudit};
 use outlast_runtime::archive::{Export, import};
 use outlast_vocab::limits::{self, ARCHIVE_BYTES};
 use outlast_vocab::{Error, Kind, SessionId};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -63,29 +63,6 @@ async fn export(caller: Caller<Reads>, PathParam(session): PathParam<SessionId>)
         headers.insert(header::CONTENT_DISPOSITION, named);
     }
     Ok(response)
-}
-
-/// Import parameters.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ImportParams {
-    /// The key of the imported session. Defaults to the key in the file.
-    key: Option<String>,
-}
-
-/// An imported session.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ImportedSession {
-    /// The id of the session.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// The number of turns that had not ended in the file. They are closed now.
-    closed: u64,
-    /// The number of turns in the file.
-    turns: u64,
-    /// The number of records in the file.
-    records: u64,
 }
 
 /// Import a session from a file.
@@ -148,53 +125,28 @@ fn append(mut file: File, bytes: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// The changes for a rerun of a session.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RerunChanges {
-    /// Where to start: the index of a turn, counted from 0, the id of a turn, or the path of an effect.
-    /// Defaults to the beginning of the session.
-    from: Option<String>,
-    /// The name of the agent that answers. Defaults to the server's default agent.
-    agent: Option<String>,
-    /// The name of the model that answers. Defaults to the agent's model.
-    model: Option<String>,
-    /// The system prompt that replaces the agent's.
-    prompt: Option<String>,
-    /// Whether to repeat calls that are safe to repeat, even if the recording has a result for them.
-    #[serde(default)]
-    live: bool,
-    /// Whether to make calls that must happen at most once, if the recording has no result for them. These
-    /// are real calls.
-    #[serde(default)]
-    run_at_most_once: bool,
-}
-
 /// The time limit of a rerun.
 const RERUN_TIMEOUT: Duration = Duration::from_mins(10);
 
-impl RerunChanges {
-    /// Returns whether the rerun makes calls with external effects.
-    fn is_live(&self) -> bool {
-        self.live || self.run_at_most_once
-    }
+/// Returns whether the rerun makes calls with external effects.
+fn is_live(changes: &RerunChanges) -> bool {
+    changes.live || changes.run_at_most_once
+}
 
-    /// Summarises the changes for the audit. Leaves out the prompt, which may be long and private.
-    fn audit_summary(&self) -> String {
-        let said =
-            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} `{value}`"));
-        let flag = |is: bool, name: &str| is.then(|| name.to_owned());
-        let parts = [
-            flag(self.live, "live"),
-            flag(self.run_at_most_once, "with calls at most once"),
-            flag(self.prompt.is_some(), "another prompt"),
-            said("from", &self.from),
-            said("agent", &self.agent),
-            said("model", &self.model),
-        ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        outlast_vocab::message::shown(&parts.join(", ")).into_owned()
-    }
+/// Summarises the changes for the audit. Leaves out the prompt, which may be long and private.
+fn audit_summary(changes: &RerunChanges) -> String {
+    let named = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} `{value}`"));
+    let flag = |is: bool, name: &str| is.then(|| name.to_owned());
+    let parts = [
+        flag(changes.live, "live"),
+        flag(changes.run_at_most_once, "with calls at most once"),
+        flag(changes.prompt.is_some(), "another prompt"),
+        named("from", &changes.from),
+        named("agent", &changes.agent),
+        named("model", &changes.model),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    outlast_vocab::message::shown(&parts.join(", ")).into_owned()
 }
 
 /// Rerun a session with changes, and compare the result with the recording.
@@ -213,11 +165,11 @@ async fn rerun(
     caller: Caller<Runs>,
     State(shared): State<ServerState>,
     PathParam(session): PathParam<SessionId>,
-    JsonBody(wish): JsonBody<RerunChanges>,
+    JsonBody(changes): JsonBody<RerunChanges>,
 ) -> ApiResult<Json<Value>> {
     let runtime = &caller.runtime;
     let slot = shared.reruns.acquire()?;
-    let (is_live, detail, now) = (wish.is_live(), wish.audit_summary(), runtime.now());
+    let (is_live, detail, now) = (is_live(&changes), audit_summary(&changes), runtime.now());
     runtime.store().note_rerun(RerunAudit { session, is_live, detail, now }).await?;
     let org = runtime.store().org(runtime.access().reach.home()).await?;
     let mut export =
@@ -227,7 +179,7 @@ async fn rerun(
         archive.extend_from_slice(piece.as_bytes());
         limits::check("rerun_bytes", archive.len(), shared.http.limits.rerun_bytes)?;
     }
-    let RerunChanges { from, agent, model, prompt, live, run_at_most_once } = wish;
+    let RerunChanges { from, agent, model, prompt, live, run_at_most_once } = changes;
     let again = RerunRequest {
         org,
         within: RERUN_TIMEOUT,

@@ -6,59 +6,22 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use outlast_api::attachments::AttachmentResource;
+use outlast_api::list_page::{ListPage, PageParams};
 use outlast_http::caller::{Caller, Reads};
 use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{PathParam, PathParams, QueryParams};
-use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::list_page;
 use outlast_http::problem::{ApiResult, ProblemResponses};
-use outlast_views::{AttachmentView, BlobLocation};
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::{Error, Hash, Kind, SessionId};
-use serde::Serialize;
+use outlast_vocab::{Error, Kind, SessionId};
 use std::fmt::Write as _;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(read))
-}
-
-/// An attachment of a session.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Attachment)]
-pub(crate) struct AttachmentResource {
-    /// The id of the attachment.
-    #[schema(value_type = String)]
-    id: AttachmentId,
-    /// The hash of the content.
-    #[schema(value_type = String)]
-    content: Hash,
-    /// The media type of the content.
-    media_type: String,
-    /// The original file name. Absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    /// The size in bytes.
-    bytes: u64,
-    /// Whether the content is stored outside the database. Absent if it is not.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    outside: bool,
-}
-
-impl From<AttachmentView> for AttachmentResource {
-    fn from(AttachmentView { attachment, bytes, location: lies }: AttachmentView) -> Self {
-        let outlast_vocab::message::Attachment { id, content, media_type, name } = attachment;
-        Self {
-            id,
-            content,
-            media_type: media_type.into(),
-            name,
-            bytes,
-            outside: lies == BlobLocation::Outside,
-        }
-    }
 }
 
 /// Returns the attachments of a session.
@@ -74,8 +37,12 @@ async fn list(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<AttachmentResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "attachments");
-    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
-    Ok(Json(ListPage::of(caller.runtime.store().attachments_after(session, after, limit).await?, &cursors)))
+    let (after, limit) =
+        list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
+    Ok(Json(list_page::of_store(
+        caller.runtime.store().attachments_after(session, after, limit).await?,
+        &cursors,
+    )))
 }
 
 /// Returns the content of an attachment.

@@ -3,24 +3,24 @@ use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use outlast_api::costs::{
+    BudgetLimits, BudgetResource, CostInterval, CostParams, CostResource, RateLimitResource,
+};
+use outlast_api::list_page::{ListPage, PageParams};
 use outlast_http::caller::{Caller, Operates, Reads};
 use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
-use outlast_http::list_page::{self, ListPage, PageParams};
+use outlast_http::list_page;
 use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::store::Store;
 use outlast_runtime::Runtime;
 use outlast_runtime::views::costs;
-use outlast_views::{BudgetAccountView, BudgetSetBy, CostDimension, CostTotals, EffectiveBudget, RateView};
+use outlast_views::{CostDimension, CostTotals};
 use outlast_vocab::access::Scope;
-use outlast_vocab::budget::{Budget, BudgetAccount, Percent, Period, UsageAmount};
-use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::Usage;
-use outlast_vocab::{Error, Kind, Millis, OrgId, SessionId};
+use outlast_vocab::budget::{Budget, BudgetAccount};
+use outlast_vocab::{Error, Kind, SessionId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -33,71 +33,9 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(rates))
 }
 
-/// Parameters of a cost report.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct CostParams {
-    /// How to group costs: `session`, `agent`, `model`, `source`, `tool`, `day` or `turn`. Defaults to
-    /// `model`.
-    by: Option<String>,
-    /// Only include costs of this session.
-    #[param(value_type = Option<String>)]
-    session: Option<SessionId>,
-    /// `day` splits the costs by day, in UTC. By default, all days are added up.
-    #[param(value_type = Option<String>, example = "day")]
-    per: Option<CostInterval>,
-    /// The maximum number of items to return. Defaults to the maximum that the server allows.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
-    /// The `next` value of the previous page. Defaults to the first page.
-    cursor: Option<String>,
-}
-
-/// The intervals by which costs can be split.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum CostInterval {
-    Day,
-}
-
-/// The costs of one group.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Cost)]
-pub(crate) struct CostResource {
-    /// The day, in UTC. Absent unless `per` is `day`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "2026-11-16")]
-    day: Option<String>,
-    /// The name of the group.
-    name: String,
-    /// The number of model replies.
-    replies: u64,
-    /// The tokens used.
-    #[schema(value_type = Object)]
-    usage: Usage,
-    /// The cost in US dollars. Calls without a known price are not included.
-    #[schema(value_type = String)]
-    cost: Cost,
-    /// The number of replies without a known price.
-    unpriced: u64,
-    /// The part of `cost` that is estimated: the maximum that cancelled model calls could have cost. Absent
-    /// if nothing is estimated.
-    #[serde(skip_serializing_if = "is_zero")]
-    #[schema(value_type = Option<String>)]
-    estimated: Cost,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
-fn is_zero(cost: &Cost) -> bool {
-    *cost == Cost::ZERO
-}
-
-impl From<(CostPosition, CostTotals)> for CostResource {
-    fn from((CostPosition { day, name, .. }, spent): (CostPosition, CostTotals)) -> Self {
-        let CostTotals { replies, usage, cost, unpriced, estimated } = spent;
-        Self { day, name, replies, usage, cost, unpriced, estimated }
-    }
+fn cost_resource((CostPosition { day, name, .. }, spent): (CostPosition, CostTotals)) -> CostResource {
+    let CostTotals { replies, usage, cost, unpriced, estimated } = spent;
+    CostResource { day, name, replies, usage, cost, unpriced, estimated }
 }
 
 /// The sort key of a cost row, and a position in the list.
@@ -124,7 +62,8 @@ async fn cost(
     let reach = caller.runtime.access().reach;
     let cursors = CursorSigner::of(&shared.secret, reach, "cost");
     let most = PageParams { limit, cursor }.or_max_limit(&shared.http.limits);
-    let (after, limit): (Option<CostPosition>, usize) = most.read(&cursors, &shared.http.limits)?;
+    let (after, limit): (Option<CostPosition>, usize) =
+        list_page::read(&most, &cursors, &shared.http.limits)?;
     let store = caller.runtime.store().as_ref();
     let rows = match (session, by) {
         (Some(session), by) => cost_rows(None, per, costs::daily(store, Some(session), by).await?),
@@ -147,7 +86,7 @@ async fn cost(
     rows.truncate(limit);
     let next =
         rows.last().filter(|_| there_is_more).map(|(place, _)| list_page::encode_cursor(place, &cursors));
-    Ok(Json(ListPage { items: rows.into_iter().map(CostResource::from).collect(), next }))
+    Ok(Json(ListPage { items: rows.into_iter().map(cost_resource).collect(), next }))
 }
 
 /// Returns the costs in the order of the list.
@@ -197,90 +136,6 @@ fn parse_grouping(by: &str) -> Result<CostDimension, Error> {
     })
 }
 
-/// A budget and its usage.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Budget)]
-pub(crate) struct BudgetResource {
-    /// The id of the organisation.
-    #[schema(value_type = String)]
-    org: OrgId,
-    /// The owner of the budget, and the period if the budget is per day or month.
-    name: String,
-    /// The limits that an operator set. Absent if the agent's limits apply.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    set: Option<BudgetLimits>,
-    /// The limits that apply. Absent if nothing is limited any longer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<BudgetLimits>,
-    /// Who set the limits that apply: `operator`, or `agent` as declared when usage was last counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "agent")]
-    limit_by: Option<BudgetSetBy>,
-    /// The amount used, including `lost`.
-    #[schema(value_type = Object)]
-    spent: UsageAmount,
-    /// The amount reserved for running effects.
-    #[schema(value_type = Object)]
-    held: UsageAmount,
-    /// The part of `spent` that is assumed, because the real usage is unknown.
-    #[schema(value_type = Object)]
-    lost: UsageAmount,
-}
-
-/// The limits of a budget. A measure without a limit is unlimited.
-#[derive(Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct BudgetLimits {
-    /// The maximum number of tokens that models read and write.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens: Option<u64>,
-    /// The maximum cost in US dollars, such as `2.50`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    money: Option<Cost>,
-    /// The maximum number of model and tool calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    calls: Option<u64>,
-    /// The maximum time for which turns run, in seconds. Time spent waiting is free.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time_s: Option<u64>,
-    /// The percentage of the budget at which a warning is sent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u8>, minimum = 1, maximum = 100)]
-    warn_at: Option<Percent>,
-    /// The percentage of the budget at which turns pause until the budget is raised.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u8>, minimum = 1, maximum = 100)]
-    pause_at: Option<Percent>,
-    /// The period after which usage restarts at zero: `day` or `month`, in UTC. If absent, usage never
-    /// restarts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    per: Option<Period>,
-}
-
-impl From<Budget> for BudgetLimits {
-    fn from(Budget { tokens, money, calls, time, warn_at, pause_at, per }: Budget) -> Self {
-        Self { tokens, money, calls, time_s: time.map(|time| time.as_secs()), warn_at, pause_at, per }
-    }
-}
-
-impl From<BudgetLimits> for Budget {
-    fn from(BudgetLimits { tokens, money, calls, time_s, warn_at, pause_at, per }: BudgetLimits) -> Self {
-        Self { tokens, money, calls, time: time_s.map(Duration::from_secs), warn_at, pause_at, per }
-    }
-}
-
-impl From<BudgetAccountView> for BudgetResource {
-    fn from(
-        BudgetAccountView { org, name, operator_budget: set, effective: limit, spent, reserved: held, lost }: BudgetAccountView,
-    ) -> Self {
-        let (limit, limit_by) =
-            limit.map(|EffectiveBudget { budget, by }| (BudgetLimits::from(budget), by)).unzip();
-        Self { org, name, set: set.map(BudgetLimits::from), limit, limit_by, spent, held, lost }
-    }
-}
-
 /// Returns all budgets that were ever used or set, by name.
 #[utoipa::path(get, path = "/v1/budgets", tag = "books", params(PageParams),
     responses((status = 200, body = ListPage<BudgetResource>), ProblemResponses), security(("key" = ["read"])))]
@@ -290,41 +145,9 @@ async fn budgets(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<BudgetResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "budgets");
-    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
-    Ok(Json(ListPage::of(caller.runtime.store().budgets_after(after, limit).await?, &cursors)))
-}
-
-/// A rate limit for outgoing calls, and its state.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RateLimit)]
-pub(crate) struct RateLimitResource {
-    /// The id of the organisation.
-    #[schema(value_type = String)]
-    org: OrgId,
-    /// The name of the rate limit.
-    name: String,
-    /// The interval between two calls in microseconds, as of the last call.
-    every_us: u64,
-    /// The number of calls that may start at once.
-    burst: u32,
-    /// When the next call may start, as a Unix timestamp in microseconds.
-    next_us: u64,
-    /// The end of the queue of waiting calls, as a Unix timestamp in microseconds.
-    line_us: u64,
-    /// The number of admitted calls.
-    taken: u64,
-    /// The number of rejected calls.
-    refused: u64,
-    /// When the rate limit was last used, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    asked: Millis,
-}
-
-impl From<RateView> for RateLimitResource {
-    fn from(RateView { org, name, every, burst, state: standing, taken, refused, asked }: RateView) -> Self {
-        let (next_us, line_us) = (standing.next, standing.queue_end);
-        Self { org, name, every_us: every, burst, next_us, line_us, taken, refused, asked }
-    }
+    let (after, limit) =
+        list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
+    Ok(Json(list_page::of_store(caller.runtime.store().budgets_after(after, limit).await?, &cursors)))
 }
 
 /// Returns all rate limits that ever applied to a call, by name.
@@ -336,8 +159,9 @@ async fn rates(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<RateLimitResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "rates");
-    let (after, limit) = most.or_max_limit(&shared.http.limits).read(&cursors, &shared.http.limits)?;
-    Ok(Json(ListPage::of(caller.runtime.store().rates_after(after, limit).await?, &cursors)))
+    let (after, limit) =
+        list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
+    Ok(Json(list_page::of_store(caller.runtime.store().rates_after(after, limit).await?, &cursors)))
 }
 
 /// Set the limits of a budget.

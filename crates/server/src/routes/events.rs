@@ -3,13 +3,14 @@
 //! A client that accepts `text/event-stream` gets a stream. Any other client gets a page, and can wait for
 //! new events. The sequence number of a durable event is its SSE `id:`, so a client that reconnects with
 //! `Last-Event-ID` gets every event exactly once.
-use crate::event_reader::{EventFilter, EventResource, PageSource, SessionReader, StreamSource};
+use crate::event_reader::{EventFilter, PageSource, SessionReader, StreamSource};
 use crate::server_state::ServerState;
 use crate::sse::{self, EventStreamParts};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use outlast_api::events::{EventPage, EventParams, EventResource};
 use outlast_http::caller::{Caller, Reads};
 use outlast_http::extract::{PathParam, QueryParams};
 use outlast_http::list_page;
@@ -18,59 +19,16 @@ use outlast_ports::journal::FeedCursor;
 use outlast_runtime::Runtime;
 use outlast_runtime::delivery::feed;
 use outlast_vocab::record::Seq;
-use outlast_vocab::{Error, Kind, SessionId, TurnId};
-use serde::{Deserialize, Serialize};
+use outlast_vocab::{Error, Kind, SessionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_all))
-}
-
-/// Parameters that filter events.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct EventParams {
-    /// Return events after the event with this number. Defaults to the beginning of a session. For all
-    /// sessions, defaults to the newest event.
-    after: Option<u64>,
-    /// Only return events of this session.
-    #[param(value_type = Option<String>)]
-    session: Option<SessionId>,
-    /// Only return events of this turn.
-    #[param(value_type = Option<String>)]
-    turn: Option<TurnId>,
-    /// Only return events of turns that this agent answers.
-    agent: Option<String>,
-    /// Only return events of these types, separated by commas. `turn.*` matches every type that starts with
-    /// `turn.`.
-    #[serde(rename = "type")]
-    #[param(example = "turn.*,effect.performed")]
-    types: Option<String>,
-    /// Whether the stream of one session includes live events: text while it is generated, and progress of
-    /// tools. Live events have no number. Defaults to `true`.
-    live: Option<bool>,
-    /// The time that a page waits for its first event, in seconds, at most 60. Defaults to 0.
-    #[param(maximum = 60)]
-    wait: Option<u64>,
-    /// The maximum number of events on a page. Defaults to 50.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
-}
-
-/// A page of events.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct EventPage {
-    /// The events, in order.
-    items: Vec<EventResource>,
-    /// The `after` value of the next page. It also advances past events that the filter left out.
-    next: u64,
 }
 
 /// Returns the events of a session.
@@ -142,13 +100,11 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accepts.contains("text/event-stream")
 }
 
-impl EventParams {
-    fn filter(self) -> EventFilter {
-        let Self { session, turn, agent, types, live, .. } = self;
-        let types = types.as_deref().unwrap_or_default().split(',').map(str::trim);
-        let types: Vec<String> = types.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-        EventFilter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() }
-    }
+fn event_filter(find: EventParams) -> EventFilter {
+    let EventParams { session, turn, agent, types, live, .. } = find;
+    let types = types.as_deref().unwrap_or_default().split(',').map(str::trim);
+    let types: Vec<String> = types.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+    EventFilter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() }
 }
 
 fn stream(
@@ -160,7 +116,7 @@ fn stream(
     let open = shared.http.streams.open(runtime.access(), &shared.http.limits)?;
     Ok(sse::response(
         shared,
-        EventStreamParts { runtime, source: streamed, filter: find.filter(), _slot: open },
+        EventStreamParts { runtime, source: streamed, filter: event_filter(find), _slot: open },
     ))
 }
 
@@ -174,7 +130,7 @@ async fn page(
     let limit = list_page::page_limit(find.limit, &shared.http.limits)?;
     let wish =
         EventPageLimits { after, limit, examined_max: shared.http.limits.searched, wait_time: patience };
-    let page = read_page(runtime, paged, find.filter(), wish).await?;
+    let page = read_page(runtime, paged, event_filter(find), wish).await?;
     Ok(Json(page).into_response())
 }
 

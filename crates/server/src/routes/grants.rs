@@ -2,54 +2,20 @@
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_api::list_page::{ListPage, PageParams};
+use outlast_api::waits::GrantResource;
 use outlast_http::caller::{Approves, Caller, Reads};
 use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{PathParam, QueryParams};
-use outlast_http::list_page::{ListPage, PageParams};
+use outlast_http::list_page;
 use outlast_http::problem::{ApiResult, ProblemResponses};
-use outlast_views::SessionGrant;
 use outlast_vocab::id::GrantId;
-use outlast_vocab::label::Labels;
-use outlast_vocab::{Millis, SessionId};
-use serde::Serialize;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(revoke))
-}
-
-/// An approval that applies to the rest of a session.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Grant)]
-pub(crate) struct GrantResource {
-    /// The id of the grant.
-    #[schema(value_type = String)]
-    id: GrantId,
-    /// The id of the session.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// The name of the tool.
-    tool: String,
-    /// The rule that required the approval.
-    rule: String,
-    /// The untrusted sources of the call that was approved. A call with any other source is not covered.
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    #[schema(value_type = Vec<String>)]
-    labels: Labels,
-    /// Who gave the approval.
-    by: Vec<String>,
-    /// When the approval was given, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    at: Millis,
-}
-
-impl From<SessionGrant> for GrantResource {
-    fn from(SessionGrant { id, session, tool, rule, labels, by, at, .. }: SessionGrant) -> Self {
-        Self { id, session, tool: tool.to_string(), rule: rule.to_string(), labels, by, at }
-    }
 }
 
 /// Returns the approvals that apply to the rest of a session, newest first.
@@ -61,8 +27,8 @@ async fn list(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<GrantResource>>> {
     let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "grants");
-    let (after, limit) = most.read(&cursors, &shared.http.limits)?;
-    Ok(Json(ListPage::of(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
+    let (after, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
+    Ok(Json(list_page::of_store(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
 }
 
 /// Revoke an approval for the rest of a session.

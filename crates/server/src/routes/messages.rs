@@ -2,20 +2,21 @@
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_api::list_page::ListPage;
+use outlast_api::messages::{MessageCountParams, MessageCounts, MessageParams, MessageResource};
 use outlast_http::caller::{Caller, Reads};
 use outlast_http::cursor::CursorSigner;
 use outlast_http::extract::{PathParam, QueryParams};
-use outlast_http::list_page::{self, ListPage};
+use outlast_http::list_page;
 use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_ports::branches::MAIN_HEAD;
 use outlast_runtime::views::messages::{self, MessageCount, MessagePageEnd, SessionMessage};
 use outlast_views::{TurnState, TurnView};
 use outlast_vocab::message::{Message as Words, shown};
-use outlast_vocab::record::{NodeRef, Seq};
-use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
+use outlast_vocab::record::NodeRef;
+use outlast_vocab::{Error, Kind, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -27,69 +28,22 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(count))
 }
 
-/// A message of a session.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Message)]
-pub(crate) struct MessageResource {
-    /// The id of the session that contains the message. For a fork, this may be the session that it was
-    /// forked from.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// The id of the turn.
-    #[schema(value_type = String)]
-    turn: TurnId,
-    /// The sequence number of the message in its session, for fork and rewind.
-    #[schema(value_type = u64)]
-    seq: Seq,
-    /// When the message became durable, as a Unix timestamp in milliseconds.
-    #[schema(value_type = u64)]
-    at: Millis,
-    /// `user`, `assistant` or `tool`.
-    role: String,
-    /// The text of all parts, joined.
-    text: String,
-    /// The whole content. Messages of users and models have `parts` and `calls`, results of tools have
-    /// `call`, `tool` and `result`.
-    #[schema(value_type = Object)]
-    content: Value,
-}
-
-impl From<SessionMessage> for MessageResource {
-    fn from(SessionMessage { session, turn, seq, at, message }: SessionMessage) -> Self {
-        let text = message.text().into_owned();
-        let mut content = serde_json::to_value(&message).unwrap_or_default();
-        let role = content.as_object_mut().and_then(|members| members.remove("role"));
-        let role = role.and_then(|role| role.as_str().map(ToOwned::to_owned)).unwrap_or_default();
-        if let Words::User { .. } | Words::Assistant { .. } = message
-            && let Some(parts) = content.get_mut("parts").and_then(Value::as_array_mut)
-        {
-            // Sealed parts are readable only for their provider.
-            parts.retain(|part| part["type"] != "sealed");
-        }
-        Self { session, turn, seq, at, role, text, content }
+fn message_resource(SessionMessage { session, turn, seq, at, message }: SessionMessage) -> MessageResource {
+    let text = message.text().into_owned();
+    let mut content = serde_json::to_value(&message).unwrap_or_default();
+    let role = content.as_object_mut().and_then(|members| members.remove("role"));
+    let role = role.and_then(|role| role.as_str().map(ToOwned::to_owned)).unwrap_or_default();
+    if let Words::User { .. } | Words::Assistant { .. } = message
+        && let Some(parts) = content.get_mut("parts").and_then(Value::as_array_mut)
+    {
+        // Sealed parts are readable only for their provider.
+        parts.retain(|part| part["type"] != "sealed");
     }
+    MessageResource { session, turn, seq, at, role, text, content }
 }
 
 /// The roles of messages.
 const ROLES: [&str; 3] = ["user", "assistant", "tool"];
-
-/// Parameters that filter messages.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct MessageParams {
-    /// The head to read. Defaults to the main head.
-    head: Option<String>,
-    /// Only return messages that contain this text, ignoring case.
-    search: Option<String>,
-    /// Only return messages with this role: `user`, `assistant` or `tool`.
-    role: Option<String>,
-    /// The maximum number of messages to return. If absent, a page contains whole turns.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
-    /// The `next` value of the previous page. Defaults to the first page.
-    cursor: Option<String>,
-}
 
 /// The position at which a page continues.
 #[derive(Serialize, Deserialize)]
@@ -188,7 +142,7 @@ fn with_positions(turns: Vec<(TurnView, Vec<SessionMessage>)>) -> Vec<Positioned
                 _ => 0,
             };
             let ended = turn.state == TurnState::Ended;
-            all.push(PositionedMessage { message: said.into(), place: (node, number), ended });
+            all.push(PositionedMessage { message: message_resource(said), place: (node, number), ended });
         }
     }
     all
@@ -207,28 +161,6 @@ fn start_position(
         return Err(Error::new(Kind::InputInvalid, detail));
     }
     Ok(place)
-}
-
-/// Parameters that select a head.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct MessageCountParams {
-    /// The head to read. Defaults to the main head.
-    head: Option<String>,
-}
-
-/// The number of messages of a head.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct MessageCounts {
-    /// The number of all messages.
-    all: u64,
-    /// The number of user messages.
-    user: u64,
-    /// The number of model messages.
-    assistant: u64,
-    /// The number of tool results.
-    tool: u64,
 }
 
 /// Returns the number of messages of a head, including turns that have not ended.

@@ -2,42 +2,17 @@
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
+use outlast_api::archive::{ChainDamage, VerificationResult};
 use outlast_http::caller::{Caller, Reads};
 use outlast_http::extract::PathParam;
 use outlast_http::problem::{ApiResult, ProblemResponses};
 use outlast_vocab::{Error, Kind, SessionId};
-use serde::Serialize;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(verify))
-}
-
-/// The result of a verification.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct VerificationResult {
-    /// The id of the session.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// The number of records. Absent if the session is damaged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    records: Option<u64>,
-    /// The damage that was found. Absent if the session is intact.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    damage: Option<ChainDamage>,
-}
-
-/// The first record that does not match the hash chain.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ChainDamage {
-    /// The error code.
-    #[schema(example = "record.corrupt")]
-    code: &'static str,
-    /// The record, and what is wrong with it.
-    detail: String,
 }
 
 /// Verify the hash chain of a session.
@@ -58,7 +33,7 @@ async fn verify(
     match caller.runtime.store().verify(session).await {
         Ok(records) => Ok(Json(VerificationResult { session, records: Some(records), damage: None })),
         Err(error) if error.kind() == Kind::RecordCorrupt => {
-            let damage = ChainDamage { code: error.kind().code(), detail: error.detail().to_owned() };
+            let damage = ChainDamage { code: error.kind().code().into(), detail: error.detail().to_owned() };
             Ok(Json(VerificationResult { session, records: None, damage: Some(damage) }))
         }
         Err(error) => Err(error.into()),

@@ -8,7 +8,8 @@ use outlast::runtime::views::difference;
 use outlast::vocab::Hash;
 use outlast::vocab::package::PinnedPackage;
 use outlast::{Error, Kind, TurnId};
-use outlast_client::{Client, ServedAgent};
+use outlast_client::Client;
+use outlast_client::api::agents::AgentResource;
 use serde_json::{Value, json};
 
 /// The source of an agent in the table.
@@ -42,16 +43,16 @@ pub(super) async fn run(what: &AgentsCommand, client: &Client, data: &GlobalArgs
     Ok(())
 }
 
-fn list(agents: &[ServedAgent], json: bool) {
+fn list(agents: &[AgentResource], json: bool) {
     if json {
-        for ServedAgent { name, fingerprint, model, .. } in agents {
+        for AgentResource { name, fingerprint, model, .. } in agents {
             terminal::json(&json!({
                 "agent": name, "in": THERE, "model": model, "layers": null, "package": fingerprint,
             }));
         }
         return;
     }
-    let row = |ServedAgent { name, first, fingerprint, model, .. }: &ServedAgent| {
+    let row = |AgentResource { name, first, fingerprint, model, .. }: &AgentResource| {
         let answers = if *first { "answers first" } else { "" };
         vec![name.clone(), THERE.to_owned(), model.clone(), answers.to_owned(), fingerprint.to_string()]
     };

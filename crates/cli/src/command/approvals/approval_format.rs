@@ -1,17 +1,16 @@
 //! Formats questions for approval and grants for sessions, as text and JSON.
 use crate::formatting;
 use outlast::store::ResolveResult;
-use outlast::vocab::approval::SentNotices;
 use outlast::vocab::canonical_json;
 use outlast::vocab::message::RuleId;
-use outlast::vocab::policy::{ApprovalRequirement, ApprovalVerdict};
-use outlast::votes::{Vote, VoteOutcome};
-use outlast_client::{ApprovalDetails, GrantDetails};
+use outlast::vocab::policy::ApprovalVerdict;
+use outlast::votes::VoteOutcome;
+use outlast_client::api::waits::{ApprovalResource, GrantResource, VoteResource};
 use serde_json::{Value, json};
 
 /// Formats a question with all details that the decision needs.
-pub(super) fn question(question: &ApprovalDetails) -> String {
-    let ApprovalDetails { id, session, turn, tool, arguments, since, .. } = question;
+pub(super) fn question(question: &ApprovalResource) -> String {
+    let ApprovalResource { id, session, turn, tool, arguments, since, .. } = question;
     let mut lines = vec![id.to_string(), format!("  {tool} {}", canonical_json::to_string(arguments))];
     if let Some(original) = &question.original {
         lines.push(format!("  the model asked for {}", canonical_json::to_string(original)));
@@ -27,7 +26,7 @@ pub(super) fn question(question: &ApprovalDetails) -> String {
     }
     lines.extend(question.ask.reason.iter().map(|reason| format!("  because: {reason}")));
     lines.push(format!("  asked {} in {session}, {turn}; {}", formatting::when(*since), wanted(question)));
-    if !question.votes.is_empty() {
+    if !question.ballots.is_empty() {
         lines.push(format!("  {}", votes(question)));
     }
     lines.extend(notices(question).map(|told| format!("  {told}")));
@@ -35,65 +34,50 @@ pub(super) fn question(question: &ApprovalDetails) -> String {
 }
 
 /// Formats the rule, who may approve, and the deadline.
-pub(super) fn wanted(question: &ApprovalDetails) -> String {
-    let ApprovalDetails { rule, ask, until, .. } = question;
+pub(super) fn wanted(question: &ApprovalResource) -> String {
+    let ApprovalResource { rule, expires, .. } = question;
     let rule = rule.as_ref().map(RuleId::as_str).unwrap_or_default();
-    let until = until.map(|at| format!(" until {}", formatting::when(at))).unwrap_or_default();
-    format!("rule `{rule}` wants {}{until}", who(ask, question.reminders))
+    let until = expires.map(|at| format!(" until {}", formatting::when(at))).unwrap_or_default();
+    format!("rule `{rule}` wants {}{until}", who(question))
 }
 
-fn who(ask: &ApprovalRequirement, given: SentNotices) -> String {
-    let heard = ask.heard(given);
-    match ask.approvals_needed() {
-        _ if heard.is_empty() => "anybody".to_owned(),
-        1 => heard.join(" or "),
-        needed => format!("{needed} of {}", heard.join(", ")),
+fn who(ApprovalResource { who, needed, .. }: &ApprovalResource) -> String {
+    match needed {
+        _ if who.is_empty() => "anybody".to_owned(),
+        1 => who.join(" or "),
+        needed => format!("{needed} of {}", who.join(", ")),
     }
 }
 
 /// Formats the reminders and the escalation that approvers received, if any.
-pub(super) fn notices(question: &ApprovalDetails) -> Option<String> {
-    let SentNotices { reminded, escalated } = question.reminders;
-    let reminders = (reminded > 0).then(|| formatting::count(reminded as usize, "reminder", "reminders"));
+pub(super) fn notices(question: &ApprovalResource) -> Option<String> {
+    let ApprovalResource { reminded, escalated, .. } = question;
+    let reminders = (*reminded > 0).then(|| formatting::count(*reminded as usize, "reminder", "reminders"));
     let escalated = escalated.then(|| "escalated".to_owned());
     let told: Vec<String> = reminders.into_iter().chain(escalated).collect();
     (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// Formats the approvals so far.
-pub(super) fn votes(question: &ApprovalDetails) -> String {
-    let said = |vote: &Vote| match vote.verdict {
+pub(super) fn votes(question: &ApprovalResource) -> String {
+    let said = |vote: &VoteResource| match vote.verdict {
         ApprovalVerdict::Edit { .. } => format!("{} with a change", vote.by),
         ApprovalVerdict::ApproveForSession => format!("{} for the session", vote.by),
         ApprovalVerdict::Approve | ApprovalVerdict::Deny { .. } => vote.by.clone(),
     };
-    let names: Vec<String> = question.votes.iter().map(said).collect();
-    format!("{} of {} approvals: {}", question.votes.len(), question.ask.approvals_needed(), names.join(", "))
+    let names: Vec<String> = question.ballots.iter().map(said).collect();
+    format!("{} of {} approvals: {}", names.len(), question.needed, names.join(", "))
 }
 
 /// Returns a question as JSON.
-pub(super) fn question_json(question: &ApprovalDetails) -> Value {
-    let ApprovalDetails {
-        id,
-        session,
-        turn,
-        tool,
-        arguments,
-        original,
-        ask,
-        votes,
-        reminders: given,
-        since,
-        ..
-    } = question;
-    let ApprovalDetails { labels, provenance, rule, preview, until, .. } = question;
-    let SentNotices { reminded, escalated } = given;
-    let votes: Vec<Value> =
-        votes.iter().map(|vote| json!({ "by": vote.by, "at": vote.at, "verdict": vote.verdict })).collect();
+pub(super) fn question_json(question: &ApprovalResource) -> Value {
+    let ApprovalResource { id, session, turn, tool, arguments, original, ask, since, .. } = question;
+    let ApprovalResource { labels, provenance, rule, preview, .. } = question;
+    let ApprovalResource { ballots, reminded, escalated, expires, .. } = question;
     json!({
         "id": id, "session": session, "turn": turn, "tool": tool, "arguments": arguments,
         "original": original, "labels": labels, "provenance": provenance, "preview": preview, "rule": rule,
-        "reason": ask.reason, "ask": ask, "votes": votes, "reminded": reminded, "escalated": escalated, "since": since, "until": until,
+        "reason": ask.reason, "ask": ask, "votes": ballots, "reminded": reminded, "escalated": escalated, "since": since, "until": expires,
     })
 }
 
@@ -108,8 +92,8 @@ pub(super) fn voted_json(voted: &VoteOutcome) -> Value {
 }
 
 /// Formats an approval for the rest of a session.
-pub(super) fn grant(grant: &GrantDetails) -> String {
-    let GrantDetails { id, session, tool, rule, labels, by, at } = grant;
+pub(super) fn grant(grant: &GrantResource) -> String {
+    let GrantResource { id, session, tool, rule, labels, by, at } = grant;
     let labels = if labels.is_empty() {
         String::new()
     } else {
@@ -123,7 +107,7 @@ pub(super) fn grant(grant: &GrantDetails) -> String {
 }
 
 /// Returns a grant as JSON.
-pub(super) fn grant_json(grant: &GrantDetails) -> Value {
-    let GrantDetails { id, session, tool, rule, labels, by, at } = grant;
+pub(super) fn grant_json(grant: &GrantResource) -> Value {
+    let GrantResource { id, session, tool, rule, labels, by, at } = grant;
     json!({ "id": id, "session": session, "tool": tool, "rule": rule, "labels": labels, "by": by, "at": at })
 }

@@ -13,7 +13,7 @@ use outlast::vocab::cost::Cost;
 use outlast::vocab::id::ApprovalId;
 use outlast::vocab::policy::ApprovalVerdict;
 use outlast::{Error, Kind, SessionId, TurnId};
-use outlast_client::ApprovalDetails;
+use outlast_client::api::waits::ApprovalResource;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;
@@ -47,7 +47,7 @@ struct InboxController {
 /// The state of the screen.
 #[derive(Default)]
 struct InboxState {
-    questions: Vec<ApprovalDetails>,
+    questions: Vec<ApprovalResource>,
     /// The question that is shown in full.
     selected: Option<ApprovalId>,
     /// The number of lines by which it is scrolled.
@@ -164,7 +164,7 @@ async fn next_key() -> Result<Option<KeyEvent>, Error> {
 
 impl InboxState {
     /// Replaces the questions. Clears the selection if its question is gone.
-    fn take(&mut self, questions: Vec<ApprovalDetails>) {
+    fn take(&mut self, questions: Vec<ApprovalResource>) {
         self.questions = questions;
         if self.selected.is_some() && self.shown().is_none() {
             self.selected = None;
@@ -178,7 +178,7 @@ impl InboxState {
         self.questions.iter().position(|question| Some(question.id) == self.selected)
     }
 
-    fn shown(&self) -> Option<&ApprovalDetails> {
+    fn shown(&self) -> Option<&ApprovalResource> {
         self.at().map(|at| &self.questions[at])
     }
 

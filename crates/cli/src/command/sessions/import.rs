@@ -13,7 +13,7 @@ use outlast::runtime::archive::import;
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::worker::system::SystemClock;
 use outlast::{Error, Limits};
-use outlast_client::ImportSummary;
+use outlast_client::api::archive::ImportedSession;
 use serde_json::json;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ impl SessionImportArgs {
             None => self.here(data, archive).await,
         };
         terminal::progress(None);
-        let ImportSummary { session, closed, turns, records } = imported?;
+        let ImportedSession { session, closed, turns, records } = imported?;
         if data.json {
             terminal::json(&json!({
                 "session": session, "turns": turns, "records": records, "closed": closed,
@@ -59,14 +59,14 @@ impl SessionImportArgs {
         Ok(())
     }
     /// Imports into a database file.
-    async fn here(&self, data: &GlobalArgs, archive: ArchiveReader) -> Result<ImportSummary, Error> {
+    async fn here(&self, data: &GlobalArgs, archive: ArchiveReader) -> Result<ImportedSession, Error> {
         let store = data.open_or_create().await?;
         let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
         let attachments = Attachments::new(store.clone(), contents, Limits::default());
         let imported =
             import(store.as_ref(), &attachments, archive, self.key.clone(), SystemClock.now()).await?;
         let ImportResult { session, closed, totals } = imported;
-        Ok(ImportSummary { session, closed, turns: totals.turns, records: totals.records })
+        Ok(ImportedSession { session, closed, turns: totals.turns, records: totals.records })
     }
 }
 

@@ -3,7 +3,7 @@ use super::super::approval_format;
 use super::{InboxMode, InboxState, QuestionCosts, plain};
 use crate::formatting;
 use outlast::vocab::canonical_json;
-use outlast_client::ApprovalDetails;
+use outlast_client::api::waits::ApprovalResource;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -55,8 +55,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &InboxState, by: &str) {
 }
 
 fn list(frame: &mut Frame<'_>, area: Rect, state: &InboxState) {
-    let row = |question: &ApprovalDetails| {
-        let ApprovalDetails { tool, arguments, labels, .. } = question;
+    let row = |question: &ApprovalResource| {
+        let ApprovalResource { tool, arguments, labels, .. } = question;
         let mark = if labels.is_empty() { " " } else { "!" };
         format!("{mark}{} {}", plain(tool.as_str()), plain(&canonical_json::to_string(arguments)))
     };
@@ -78,8 +78,8 @@ fn detail(frame: &mut Frame<'_>, area: Rect, state: &InboxState) {
 }
 
 /// Returns all details that the decision needs, arguments first.
-fn text_of(question: &ApprovalDetails, costs: Option<&QuestionCosts>) -> Text<'static> {
-    let ApprovalDetails { session, turn, tool, arguments, original, since, until, .. } = question;
+fn text_of(question: &ApprovalResource, costs: Option<&QuestionCosts>) -> Text<'static> {
+    let ApprovalResource { session, turn, tool, arguments, original, since, expires, .. } = question;
     let mut lines =
         vec![entry("tool", tool.as_str()), entry("arguments", &canonical_json::to_string(arguments))];
     if let Some(original) = original {
@@ -99,12 +99,12 @@ fn text_of(question: &ApprovalDetails, costs: Option<&QuestionCosts>) -> Text<'s
     if let Some(policy) = &question.policy {
         lines.push(entry("policy", &policy.to_string()[..12]));
     }
-    if question.ask.approvals_needed() > 1 {
+    if question.needed > 1 {
         lines.push(entry("votes", &approval_format::votes(question)));
     }
     lines.extend(approval_format::notices(question).map(|told| entry("told", &told)));
     lines.push(entry("asked", &formatting::when(*since)));
-    lines.push(entry("until", &until.map_or_else(|| "for ever".to_owned(), formatting::when)));
+    lines.push(entry("until", &expires.map_or_else(|| "for ever".to_owned(), formatting::when)));
     if let Some(QuestionCosts { turn, session, .. }) = costs {
         lines.push(entry("cost so far", &format!("${turn} in the turn, ${session} in the session")));
     }
