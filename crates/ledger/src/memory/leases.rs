@@ -42,8 +42,8 @@ impl SessionQueue for Tables {
 }
 
 impl WorkerRows for Tables {
-    fn is_dead(&self, worker: WorkerId) -> bool {
-        self.dead.contains(&worker)
+    fn is_dead(&self, worker: WorkerId) -> Result<bool, Error> {
+        Ok(self.dead.contains(&worker))
     }
 }
 

@@ -29,7 +29,7 @@ pub trait SessionQueue: RowAccess {
 pub trait WorkerRows: RowAccess {
     /// Returns whether a worker is known to be dead. This takes evidence, such as a released lock. Silence is not
     /// enough.
-    fn is_dead(&self, worker: WorkerId) -> bool;
+    fn is_dead(&self, worker: WorkerId) -> Result<bool, Error>;
 }
 
 /// Extends leases.

@@ -42,14 +42,15 @@ pub fn filter_unreferenced(rows: &dyn ContentRows, contents: Vec<Hash>) -> Resul
 pub fn mark_for_deletion(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Result<Vec<Hash>, Error> {
     rows.access().require_operator()?;
     let DeletionRequest { contents, worker, now, .. } = condemn;
-    let is_over = |old: &DeletionMark| {
-        is_abandoned(old, condemn) && (old.worker == *worker || rows.is_dead(old.worker))
-    };
     let mut taken = Vec::new();
     for content in contents {
-        let row = rows.outside(*content)?;
-        let is_free =
-            row.as_ref().is_none_or(|row| row.uses == 0 && row.deletion.as_ref().is_none_or(is_over));
+        let is_free = match rows.outside(*content)? {
+            None => true,
+            Some(ExternalContentRow { uses: 0, deletion: Some(old), .. }) => {
+                is_abandoned(&old, condemn) && (old.worker == *worker || rows.is_dead(old.worker)?)
+            }
+            Some(row) => row.uses == 0,
+        };
         if is_free {
             taken.push(*content);
         }
@@ -68,7 +69,10 @@ pub fn acquit(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Result<(), Erro
     let mut acquitted = Vec::new();
     for content in &condemn.contents {
         let condemned = rows.outside(*content)?.and_then(|row| row.deletion);
-        if condemned.is_some_and(|old| is_abandoned(&old, condemn) && rows.is_dead(old.worker)) {
+        if let Some(old) = condemned
+            && is_abandoned(&old, condemn)
+            && rows.is_dead(old.worker)?
+        {
             rows.delete_external_content(*content)?;
             acquitted.push(*content);
         }

@@ -48,9 +48,15 @@ pub fn delivery_schedule(rows: &dyn ReadRows, sink: &str, now: Millis) -> Result
 
 /// Returns the deliveries that dead workers hold.
 fn orphaned_deliveries(rows: &dyn ReadRows, sink: &str) -> Result<Vec<DeliveryRow>, Error> {
-    let mut taken = rows.deliveries_taken(sink, RUNNING_SEARCHED)?;
-    taken.retain(|row| row.worker.is_some_and(|worker| rows.is_dead(worker)));
-    Ok(taken)
+    let mut orphaned = Vec::new();
+    for row in rows.deliveries_taken(sink, RUNNING_SEARCHED)? {
+        if let Some(worker) = row.worker
+            && rows.is_dead(worker)?
+        {
+            orphaned.push(row);
+        }
+    }
+    Ok(orphaned)
 }
 
 /// Scans the feed since the last call, and takes the deliveries that are due.

@@ -405,10 +405,15 @@ fn abandoned(
         let page = rows.sessions_in(SessionState::Leased, after, limit.max(1))?;
         let Some(last) = page.last() else { return Ok(found) };
         after = last.no;
-        found.extend(page.into_iter().filter(|session| {
-            let gone = session.worker.is_none_or(|worker| worker != own && rows.is_dead(worker));
-            gone || session.lease_until <= now
-        }));
+        for session in page {
+            let is_gone = match session.worker {
+                Some(worker) => worker != own && rows.is_dead(worker)?,
+                None => true,
+            };
+            if is_gone || session.lease_until <= now {
+                found.push(session);
+            }
+        }
         if found.len() >= limit {
             return Ok(found);
         }

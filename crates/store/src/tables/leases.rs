@@ -60,8 +60,8 @@ impl SessionQueue for Tables<'_> {
 }
 
 impl WorkerRows for Tables<'_> {
-    fn is_dead(&self, worker: WorkerId) -> bool {
-        self.shared.workers.is_dead(worker)
+    fn is_dead(&self, worker: WorkerId) -> Result<bool, Error> {
+        Ok(self.shared.workers.is_dead(worker))
     }
 }
 

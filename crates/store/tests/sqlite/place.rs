@@ -104,5 +104,5 @@ pub(crate) async fn accept(
 
 /// Returns whether the store has evidence that a worker is dead.
 pub(crate) async fn is_dead(store: &SqliteStore, worker: WorkerId) -> bool {
-    store.read(move |rows: &dyn QueryRows| Ok(rows.is_dead(worker))).await.expect("a reader answers")
+    store.read(move |rows: &dyn QueryRows| rows.is_dead(worker)).await.expect("a reader answers")
 }

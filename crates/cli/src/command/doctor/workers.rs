@@ -16,8 +16,11 @@ pub(super) async fn look(path: &Path, store: &SqliteStore) -> Result<usize, Erro
         found.filter_map(|file| file.file_name().to_str().and_then(|name| name.parse().ok())).collect();
     let all = workers.len();
     // Use a write transaction: a starting worker creates and locks its file under the write lock.
-    let dead =
-        store.write(move |rows| Ok(workers.iter().filter(|worker| rows.is_dead(**worker)).count())).await?;
+    let dead = store.write(move |rows| {
+        let dead: Result<Vec<bool>, Error> = workers.into_iter().map(|worker| rows.is_dead(worker)).collect();
+        Ok(dead?.into_iter().filter(|is_dead| *is_dead).count())
+    });
+    let dead = dead.await?;
     let living = all - dead;
     fact("workers", &format!("{living} living, {dead} dead whose locks the next one removes"));
     Ok(living)

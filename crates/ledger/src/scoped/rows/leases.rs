@@ -37,7 +37,7 @@ impl<R: Deref<Target: ReadRows>> SessionQueue for VisibleRows<'_, R> {
 }
 
 impl<R: Deref<Target: ReadRows>> WorkerRows for VisibleRows<'_, R> {
-    fn is_dead(&self, worker: WorkerId) -> bool {
+    fn is_dead(&self, worker: WorkerId) -> Result<bool, Error> {
         self.rows.is_dead(worker)
     }
 }
