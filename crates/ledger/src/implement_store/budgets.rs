@@ -42,11 +42,11 @@ macro_rules! implement_budgets {
 
                 fn set_budget(
                     &self,
-                    purse: BudgetAccount,
+                    account: BudgetAccount,
                     budget: Option<Budget>,
                     now: Millis,
                 ) -> ResultFuture<'_, ()> {
-                    self.write(move |rows| rules::set_budget(rows, &purse, budget, now))
+                    self.write(move |rows| rules::set_budget(rows, &account, budget, now))
                 }
             }
         };

@@ -14,7 +14,7 @@ macro_rules! implement_external_content {
 
             impl$(<$param: $bound>)? ExternalContentStore for $store {
                 fn sweeps(&self) -> ResultFuture<'_, SweepCounter> {
-                    self.read(|rows| rows.sweeps())
+                    self.read(|rows| rows.sweep_counter())
                 }
 
                 fn unreferenced(&self, limit: usize) -> ResultFuture<'_, Vec<Hash>> {

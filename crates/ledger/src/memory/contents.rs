@@ -32,11 +32,11 @@ impl ContentRows for Tables {
         Ok(self.blobs.get(&hash).map(|(bytes, _)| byte_range(bytes, range).to_vec()))
     }
 
-    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
+    fn external_content(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
         Ok(self.outside.get(&content).copied())
     }
 
-    fn sweeps(&self) -> Result<SweepCounter, Error> {
+    fn sweep_counter(&self) -> Result<SweepCounter, Error> {
         Ok(self.sweeps)
     }
 }

@@ -9,7 +9,7 @@ use outlast_vocab::id::OrgId;
 use outlast_vocab::key::ReplayKey;
 
 impl LimitRows for Tables {
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
+    fn budget_account(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
         Ok(self.accounts.get(&(org, name.to_owned())).cloned())
     }
 

@@ -13,7 +13,7 @@ impl PaymentRows for Tables {
 }
 
 impl PaymentQueue for Tables {
-    fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
+    fn pending_payments(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         let visible = |row: &&PendingPaymentRow| {
             self.turns.get(&row.turn).is_some_and(|turn| self.covers(of, turn.session))
         };

@@ -63,9 +63,9 @@ pub trait ContentRows: RowAccess {
         self.blob(fingerprint)
     }
     /// Returns the row of external content that is or was used, or is being deleted.
-    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error>;
+    fn external_content(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error>;
     /// Returns how often content was marked for deletion or unmarked.
-    fn sweeps(&self) -> Result<SweepCounter, Error>;
+    fn sweep_counter(&self) -> Result<SweepCounter, Error>;
 }
 
 /// Lists unused content.

@@ -62,7 +62,7 @@ pub struct ReservationRow {
 /// Reads budget accounts, reservations and rate limits.
 pub trait LimitRows: RowAccess {
     /// Returns one budget account.
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error>;
+    fn budget_account(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error>;
     /// Returns the budget reservations of a turn, by key.
     fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error>;
     /// Returns one rate limit.

@@ -32,7 +32,7 @@ pub trait PaymentRows: RowAccess {
 /// Finds payments that are due, in all sessions.
 pub trait PaymentQueue: RowAccess {
     /// Returns the payments in the payment outbox, oldest first.
-    fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error>;
+    fn pending_payments(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error>;
     /// Returns payments that are due, earliest due time first.
     fn payments_due(&self, now: Millis, limit: usize) -> Result<Vec<PendingPaymentRow>, Error>;
     /// Returns when the next payment is due.

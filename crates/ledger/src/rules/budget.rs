@@ -315,7 +315,7 @@ fn applied_budgets(
 }
 
 fn account_row(rows: &dyn LimitRows, org: OrgId, name: &str) -> Result<BudgetAccountRow, Error> {
-    Ok(rows.purse(org, name)?.unwrap_or_else(|| BudgetAccountRow::empty(org, name)))
+    Ok(rows.budget_account(org, name)?.unwrap_or_else(|| BudgetAccountRow::empty(org, name)))
 }
 
 fn reservation_of(
@@ -368,8 +368,10 @@ fn effective_budget(rows: &dyn LimitRows, row: &BudgetAccountRow) -> Result<Opti
     let Some((owner, period)) = split_period(&row.name) else {
         return Ok(row.operator_budget.clone().map(by(BudgetSetBy::Operator)).or(brought));
     };
-    let set =
-        rows.purse(row.org, owner)?.and_then(|owner| owner.operator_budget).map(by(BudgetSetBy::Operator));
+    let set = rows
+        .budget_account(row.org, owner)?
+        .and_then(|owner| owner.operator_budget)
+        .map(by(BudgetSetBy::Operator));
     Ok(set.or(brought).filter(|limit| limit.budget.per == Some(period)))
 }
 

@@ -6,8 +6,9 @@ use outlast_vocab::{Error, Hash, Kind, WorkerId};
 /// Counts one more use of uploaded content, unless it may have been deleted since the upload.
 pub(super) fn count_use(rows: &mut dyn ContentWrites, outside: &ExternalUpload) -> Result<(), Error> {
     let content = outside.attachment.content;
-    let row = rows.outside(content)?.unwrap_or(ExternalContentRow { content, uses: 0, deletion: None });
-    if row.deletion.is_some() || rows.sweeps()? != outside.sweeps {
+    let row =
+        rows.external_content(content)?.unwrap_or(ExternalContentRow { content, uses: 0, deletion: None });
+    if row.deletion.is_some() || rows.sweep_counter()? != outside.sweeps {
         let detail = format!("the content {content} may have been deleted as unused while it was attached");
         return Err(Error::new(Kind::AttachmentSwept, detail));
     }
@@ -16,7 +17,7 @@ pub(super) fn count_use(rows: &mut dyn ContentWrites, outside: &ExternalUpload) 
 
 /// Counts one more use of content that is in use.
 pub(super) fn count_another_use(rows: &mut dyn ContentWrites, content: Hash) -> Result<(), Error> {
-    let row = super::required_row("content", rows.outside(content)?)?;
+    let row = super::required_row("content", rows.external_content(content)?)?;
     rows.put_external_content(&ExternalContentRow { uses: row.uses + 1, ..row })
 }
 
@@ -31,7 +32,7 @@ pub fn filter_unreferenced(rows: &dyn ContentRows, contents: Vec<Hash>) -> Resul
     rows.access().require_operator()?;
     let mut unused = Vec::new();
     for content in contents {
-        if rows.outside(content)?.is_none_or(|row| row.uses == 0) {
+        if rows.external_content(content)?.is_none_or(|row| row.uses == 0) {
             unused.push(content);
         }
     }
@@ -44,7 +45,7 @@ pub fn mark_for_deletion(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Resu
     let DeletionRequest { contents, worker, now, .. } = condemn;
     let mut taken = Vec::new();
     for content in contents {
-        let is_free = match rows.outside(*content)? {
+        let is_free = match rows.external_content(*content)? {
             None => true,
             Some(ExternalContentRow { uses: 0, deletion: Some(old), .. }) => {
                 is_abandoned(&old, condemn) && (old.worker == *worker || rows.is_dead(old.worker)?)
@@ -68,7 +69,7 @@ pub fn acquit(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Result<(), Erro
     rows.access().require_operator()?;
     let mut acquitted = Vec::new();
     for content in &condemn.contents {
-        let condemned = rows.outside(*content)?.and_then(|row| row.deletion);
+        let condemned = rows.external_content(*content)?.and_then(|row| row.deletion);
         if let Some(old) = condemned
             && is_abandoned(&old, condemn)
             && rows.is_dead(old.worker)?
@@ -88,7 +89,10 @@ pub fn forget_deleted(
 ) -> Result<(), Error> {
     rows.access().require_operator()?;
     for content in contents {
-        let ours = rows.outside(*content)?.and_then(|row| row.deletion).is_some_and(|by| by.worker == worker);
+        let ours = rows
+            .external_content(*content)?
+            .and_then(|row| row.deletion)
+            .is_some_and(|by| by.worker == worker);
         if ours {
             rows.delete_external_content(*content)?;
         }
@@ -100,7 +104,7 @@ fn raise_sweep_counter(rows: &mut dyn ContentWrites, contents: &[Hash]) -> Resul
     if contents.is_empty() {
         return Ok(());
     }
-    let SweepCounter(before) = rows.sweeps()?;
+    let SweepCounter(before) = rows.sweep_counter()?;
     rows.put_sweep_counter(SweepCounter(before + 1))
 }
 

@@ -276,7 +276,7 @@ pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
 pub fn load(rows: &dyn QueryRows) -> Result<StoreLoad, Error> {
     rows.access().require_operator()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
-    let owed = rows.owed(rows.access().reach, COUNTED)?.len();
+    let owed = rows.pending_payments(rows.access().reach, COUNTED)?.len();
     // A turn with fallback models waits for several providers at once.
     let waiting = rows.waiting(rows.access().reach, WaitKind::Provider, COUNTED)?;
     let provider_waits = waiting.into_iter().map(|(turn, _)| turn).collect::<BTreeSet<_>>().len();

@@ -90,7 +90,7 @@ fn open_payments(
 /// Refuses to delete a session that has payments in the outbox. Their money would stay reserved forever.
 pub(super) fn check_no_pending_payments(rows: &dyn ReadRows, session: &SessionRow) -> Result<(), Error> {
     let mut owed = 0_usize;
-    for row in rows.owed(rows.access().reach, usize::MAX)? {
+    for row in rows.pending_payments(rows.access().reach, usize::MAX)? {
         owed += usize::from(turn_by_no(rows, row.turn)?.session == session.no);
     }
     if owed == 0 {
@@ -105,7 +105,7 @@ pub(super) fn check_no_pending_payments(rows: &dyn ReadRows, session: &SessionRo
 
 /// Returns the payments in the outbox, oldest first.
 pub fn owed(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PendingPayment>, Error> {
-    rows.owed(rows.access().reach, limit)?.into_iter().map(|row| view(rows, row)).collect()
+    rows.pending_payments(rows.access().reach, limit)?.into_iter().map(|row| view(rows, row)).collect()
 }
 
 fn view(rows: &dyn ReadRows, row: PendingPaymentRow) -> Result<PendingPayment, Error> {

@@ -60,12 +60,12 @@ impl ContentRows for Tables<'_> {
         Ok(Some(bytes))
     }
 
-    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
+    fn external_content(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
         let sql = "SELECT content, uses, worker, since FROM outside WHERE content = ?1";
         self.one(sql, [content.as_bytes()], read_external_content)
     }
 
-    fn sweeps(&self) -> Result<SweepCounter, Error> {
+    fn sweep_counter(&self) -> Result<SweepCounter, Error> {
         let number = self.one("SELECT value FROM meta WHERE name = 'sweeps'", [], |row| row.get(0))?;
         Ok(SweepCounter(number.map_or(0, u64::from_be_bytes)))
     }

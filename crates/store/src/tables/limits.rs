@@ -36,7 +36,7 @@ pub(super) const RATES: &str = rate!("WHERE (org, name) > (?1, ?2) ORDER BY org,
 pub(super) const RATES_OF: &str = rate!("WHERE org = ?1 AND name > ?2 ORDER BY name LIMIT ?3");
 
 impl LimitRows for Tables<'_> {
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
+    fn budget_account(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
         let sql = purse!("WHERE org = ?1 AND name = ?2");
         self.one(sql, params![id(org.to_u128()), name], read_budget_account)
     }

@@ -23,7 +23,7 @@ impl PaymentRows for Tables<'_> {
 }
 
 impl PaymentQueue for Tables<'_> {
-    fn owed(&self, of: OrgVisibility, most: usize) -> Result<Vec<PendingPaymentRow>, Error> {
+    fn pending_payments(&self, of: OrgVisibility, most: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         match of {
             OrgVisibility::Everything => {
                 let sql = owed!("ORDER BY since, turn, key LIMIT ?1");

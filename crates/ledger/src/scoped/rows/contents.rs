@@ -38,12 +38,12 @@ impl<R: Deref<Target: ReadRows>> ContentRows for VisibleRows<'_, R> {
     }
 
     // An input that attaches content counts its uses. This does not reveal who else uses the content.
-    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
-        self.rows.outside(content)
+    fn external_content(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
+        self.rows.external_content(content)
     }
 
-    fn sweeps(&self) -> Result<SweepCounter, Error> {
-        self.rows.sweeps()
+    fn sweep_counter(&self) -> Result<SweepCounter, Error> {
+        self.rows.sweep_counter()
     }
 }
 

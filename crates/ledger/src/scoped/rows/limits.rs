@@ -12,8 +12,8 @@ use outlast_vocab::key::ReplayKey;
 use std::ops::{Deref, DerefMut};
 
 impl<R: Deref<Target: ReadRows>> LimitRows for VisibleRows<'_, R> {
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
-        if self.covers(org) { self.rows.purse(org, name) } else { Ok(None) }
+    fn budget_account(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
+        if self.covers(org) { self.rows.budget_account(org, name) } else { Ok(None) }
     }
 
     fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error> {

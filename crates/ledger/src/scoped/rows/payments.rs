@@ -14,9 +14,9 @@ impl<R: Deref<Target: ReadRows>> PaymentRows for VisibleRows<'_, R> {
 }
 
 impl<R: Deref<Target: ReadRows>> PaymentQueue for VisibleRows<'_, R> {
-    fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
+    fn pending_payments(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         let mut visible = Vec::new();
-        for row in self.rows.owed(self.narrow(of), limit)? {
+        for row in self.rows.pending_payments(self.narrow(of), limit)? {
             if self.is_turn_visible(row.turn)? {
                 visible.push(row);
             }
