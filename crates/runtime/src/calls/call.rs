@@ -161,7 +161,7 @@ pub(crate) async fn attempt(
 ) -> Result<AttemptEnd, Error> {
     let ran = once(scope, prepared, number).await;
     // A call that a rule interrupted ends here, whatever the tool returns.
-    if let Some(failure) = scope.journal.interrupted() {
+    if let Some(failure) = scope.journal.interrupted(&scope.call.key) {
         scope.release_open_payments("a rule ended the turn").await;
         return Ok(AttemptEnd::Interrupted(failure));
     }

@@ -73,8 +73,14 @@ pub(crate) struct CallState {
     waited_for_provider: Duration,
     /// Whether the call is parked. Its deadline is suspended then.
     is_parked: bool,
-    /// Why a rule ends the turn, because of something that the call wanted to do.
-    interrupted: Option<Failure>,
+    /// Why rules end the turn, because of something that one of the calls wanted to do.
+    interrupts: Vec<CallInterrupt>,
+}
+
+/// A rule ends the turn because of a call.
+struct CallInterrupt {
+    call: ReplayKey,
+    failure: Failure,
 }
 
 /// The state of a wait.
@@ -154,14 +160,17 @@ impl CallJournal {
         self.state().answered.add_undoable(undo);
     }
 
-    /// Returns why a rule ends the turn, if something that the call wanted to do caused that.
-    pub(crate) fn interrupted(&self) -> Option<Failure> {
-        self.state().interrupted.clone()
+    /// Returns why a rule ends the turn, if something that the call, or a call that it made, wanted to do caused that.
+    pub(crate) fn interrupted(&self, call: &ReplayKey) -> Option<Failure> {
+        let state = self.state();
+        let by = |interrupt: &&CallInterrupt| interrupt.call == *call || interrupt.call.is_under(call);
+        state.interrupts.iter().find(by).map(|interrupt| interrupt.failure.clone())
     }
 
-    /// Remembers that a rule ends the turn, because the call may ignore the error.
-    pub(crate) fn interrupt(&self, failure: Failure) {
-        self.state().interrupted = Some(failure);
+    /// Remembers that a rule ends the turn because of a call, which may ignore the error.
+    pub(crate) fn interrupt(&self, call: &ReplayKey, failure: &Failure) {
+        let interrupt = CallInterrupt { call: call.clone(), failure: failure.clone() };
+        self.state().interrupts.push(interrupt);
     }
 
     /// Returns whether the call is parked. Its deadline is suspended then.
@@ -313,9 +322,9 @@ impl CallJournal {
     }
 
     /// Queues the actual usage of a reservation. It is sent before the next fact or request of this call.
-    pub(crate) fn settle(&self, key: ReplayKey, used: Option<UsageAmount>) {
+    pub(crate) fn settle(&self, key: &ReplayKey, used: Option<UsageAmount>) {
         if self.is_metered() {
-            self.state().settled.push(BudgetSettlement::new(key, used));
+            self.state().settled.push(BudgetSettlement::new(key.clone(), used));
         }
     }
 

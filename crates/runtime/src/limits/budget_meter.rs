@@ -279,9 +279,9 @@ pub(crate) fn calls<'a>(prices: impl Iterator<Item = Option<&'a ToolContract>>) 
 }
 
 /// The reservation for tool calls: one for all attempts, under every lease.
-pub(crate) fn hold_calls(key: ReplayKey, most: UsageAmount) -> BudgetReservation {
+pub(crate) fn hold_calls(key: &ReplayKey, most: UsageAmount) -> BudgetReservation {
     BudgetReservation {
-        key,
+        key: key.clone(),
         amount_max: most,
         existing: ExistingReservation::Reused,
         price: PriceKnowledge::Known,

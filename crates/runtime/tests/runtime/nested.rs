@@ -308,6 +308,28 @@ async fn interrupted_call_makes_no_further_nested_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn interrupted_call_still_undoes_nested_calls() {
+    let saga = |(agent, tools): (Agent, Tools)| async move {
+        tools.call("inner", json!({ "text": "x" })).await?;
+        drop(agent.permit(push()).await);
+        tools.undo().await?;
+        done("undone")
+    };
+    let life = worker(
+        |tools| {
+            tools
+                .add(tool(inner().undone_by("put"), |(): ()| async { done(json!({ "text": "x" })) }))
+                .unwrap();
+            tools.add(tool(outer(), saga)).unwrap();
+        },
+        interrupting,
+    )
+    .await;
+    interrupted(&life).await;
+    assert_eq!(life.witness.count("put"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn parked_nested_call_suspends_deadline_of_its_caller() {
     let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
     let sleeps = |timer: Timer| async move {

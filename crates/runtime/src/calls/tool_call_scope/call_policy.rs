@@ -95,7 +95,7 @@ impl ToolCallScope {
     fn refusal(&self, ruling: &RecordedDecision) -> Option<Error> {
         let refusal = ruling.refusal()?;
         if refusal.kind() == Kind::PolicyInterrupted {
-            self.journal.interrupt(Failure::from(&refusal));
+            self.journal.interrupt(&self.call.key, &Failure::from(&refusal));
         }
         Some(refusal)
     }
@@ -103,7 +103,7 @@ impl ToolCallScope {
     /// Remembers that a rule ends the turn, if the failure says so.
     pub(super) fn know_interrupt(&self, failure: &Failure) {
         if failure.code == Kind::PolicyInterrupted {
-            self.journal.interrupt(failure.clone());
+            self.journal.interrupt(&self.call.key, failure);
         }
     }
 

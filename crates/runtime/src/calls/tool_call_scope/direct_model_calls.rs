@@ -170,7 +170,7 @@ impl BudgetReservations for CallModelHost<'_> {
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
-        self.0.settle(key.clone(), used);
+        self.0.settle(key, used);
     }
 
     fn exclude_provider_wait(&mut self, time: Duration) {
@@ -188,7 +188,7 @@ impl ModelCallHost for CallModelHost<'_> {
     }
 
     fn cut_short(&mut self, key: &ReplayKey, _: UsageAmount) {
-        self.0.settle(key.clone(), None);
+        self.0.settle(key, None);
     }
 
     async fn note(&mut self, fact: Fact) {

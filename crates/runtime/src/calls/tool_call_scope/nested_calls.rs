@@ -73,7 +73,8 @@ impl ToolCallScope {
             self.tell(LiveEventKind::Replayed { key: key.clone() });
             return outcome.into();
         }
-        if let Some(failure) = self.journal.interrupted() {
+        // A rule ended the turn. Only what was done can still be undone.
+        if let Some(failure) = self.journal.interrupted(&self.call.key).filter(|_| !key.is_undo()) {
             return Err(failure.into());
         }
         let mut changes = Vec::new();
@@ -81,19 +82,19 @@ impl ToolCallScope {
         self.check_nested(&prepared)?;
         let most = calls(std::iter::once(self.resolved_agent.contract_of(tool)));
         let failed = UsageAmount { calls: 1, ..UsageAmount::ZERO };
-        self.journal.reserve(hold_calls(key.clone(), most)).await?;
+        self.journal.reserve(hold_calls(key, most)).await?;
         let inner = Arc::new(self.nested_scope(key.clone(), &prepared));
         let begins = taken_over(&self.journal.history, key);
         let prepared = match ready(&inner, prepared, begins).await {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.journal.settle(key.clone(), Some(failed));
+                self.journal.settle(key, Some(failed));
                 self.journal.send_settlements().await;
                 return Err(error);
             }
         };
         let NestedAnswer { result, writes, returned } = inner.answer_nested(&prepared, &mut changes).await?;
-        self.journal.settle(key.clone(), Some(if returned { most } else { failed }));
+        self.journal.settle(key, Some(if returned { most } else { failed }));
         // Commit its writes with its answer. If this call runs again, the answer is replayed and nothing is written
         // twice.
         if let Some(undo) = &writes.undo {
@@ -127,22 +128,19 @@ impl ToolCallScope {
             CallRequest { ask, labels: &labels, trusted: &trusted, around: &around, cancel: &self.cancel };
         let CheckedRequest { ask, call } =
             prepare(self.hooks(key), request, &self.storage.held(), changes).await;
+        let (ruling, arguments) = match (&call, &ask.arguments) {
+            (BatchCall::Run(prepared), _) => (prepared.ruling.as_ref(), &prepared.arguments),
+            (BatchCall::Refused(refused), CallArguments::Json(asked)) => (refused.ruling.as_deref(), asked),
+            (BatchCall::Refused(_), CallArguments::Broken(_)) => (None, &Value::Null),
+        };
+        if let Some(ruling) = ruling.cloned() {
+            let (tool, arguments) = (ask.tool.clone(), arguments.clone());
+            let decision = PolicyDecided::of_call(key.clone(), tool, ruling, arguments, labels);
+            self.journal.note_decision(decision).await;
+        }
         match call {
-            BatchCall::Run(prepared) => {
-                if let Some(ruling) = prepared.ruling.clone() {
-                    let (arguments, labels) = (prepared.arguments.clone(), prepared.labels.clone());
-                    let tool = prepared.tool.clone();
-                    let decision = PolicyDecided::of_call(key.clone(), tool, ruling, arguments, labels);
-                    self.journal.note_decision(decision).await;
-                }
-                Ok(prepared)
-            }
-            BatchCall::Refused(RefusedCall { tool, failure, ruling, labels, .. }) => {
-                if let (Some(ruling), CallArguments::Json(arguments)) = (ruling, &ask.arguments) {
-                    let arguments = arguments.clone();
-                    let decision = PolicyDecided::of_call(key.clone(), tool, *ruling, arguments, labels);
-                    self.journal.note_decision(decision).await;
-                }
+            BatchCall::Run(prepared) => Ok(prepared),
+            BatchCall::Refused(RefusedCall { failure, .. }) => {
                 self.know_interrupt(&failure);
                 Err(failure.into())
             }

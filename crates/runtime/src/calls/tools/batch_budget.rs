@@ -50,7 +50,7 @@ pub(super) async fn reserve<H: Host>(
     if most == UsageAmount::ZERO || batch.is_undo() {
         return Ok(ReservationOutcome { last: host.flush().await?, short: None });
     }
-    host.reserve(hold_calls(batch.clone(), most)).await
+    host.reserve(hold_calls(batch, most)).await
 }
 
 /// Returns the most that the calls of a batch may use.
