@@ -7,7 +7,7 @@ use outlast_vocab::access::Access;
 
 /// The interface that a database implements: run a unit of work as one transaction, and read a consistent state.
 ///
-/// [`implement_store!`](crate::implement_store) builds everything else on these methods. A wrapper that counts or crashes
+/// [`implement_store!`](crate::implement_store!) builds everything else on these methods. A wrapper that counts or crashes
 /// wraps only these.
 pub trait Backend: Send + Sync + 'static {
     /// Runs a unit of work as one durable transaction. An error rolls it back.
