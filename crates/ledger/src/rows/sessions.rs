@@ -102,7 +102,7 @@ pub trait SessionQueries: SessionRows {
 
 /// Writes sessions and their heads.
 pub trait SessionWrites: SessionRows {
-    /// Inserts a session and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`]).
+    /// Inserts a session and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`](super::taken)).
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;

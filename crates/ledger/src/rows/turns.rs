@@ -68,7 +68,7 @@ pub trait TurnRows: RowAccess {
 
 /// Writes turns.
 pub trait TurnWrites: TurnRows {
-    /// Inserts a turn and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`]).
+    /// Inserts a turn and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`](super::taken)).
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error>;
     /// Replaces a turn.
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error>;
