@@ -27,8 +27,9 @@ use outlast_runtime::agents::agent_registry::fold;
 use outlast_runtime::agents::plugins::Plugins;
 use outlast_runtime::attachments::{Attachments, name_of};
 use outlast_runtime::calls::catalogue::ToolCatalogue;
+use outlast_runtime::turn::model_client::ModelCatalogue;
 use outlast_runtime::worker::system::{SystemClock, SystemEntropy, TokioTasks};
-use outlast_runtime::{AgentBundle, Runtime, RuntimeConfig, RuntimeServices};
+use outlast_runtime::{AgentBundle, AgentResolver, Runtime, RuntimeConfig};
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_tools::{Builtin, FileRoot, OpenDocument, WallClock};
 use outlast_vocab::access::{Access, OrgVisibility, Principal};
@@ -845,12 +846,10 @@ impl Builder {
     pub fn validate(mut self) -> Result<PinnedPackage, Error> {
         self.check_model()?;
         let (models, policy_engine) = (self.take_models(), self.policy_engine.take());
-        let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
-        let (agent, plugins) = self.into_agent()?;
-        let mut services =
-            RuntimeServices::new(models, ToolCatalogue::new(Vec::new())?, clock, entropy, limits);
-        (services.policy_engine, services.plugins) = (policy_engine, plugins);
-        agent.fitted(&services)
+        let (clock, limits) = (self.clock.clone(), self.limits.clone());
+        let (agent, _) = self.into_agent()?;
+        let (models, tools) = (Arc::new(ModelCatalogue::new(models)), ToolCatalogue::new(Vec::new())?);
+        agent.fitted(&AgentResolver { policy_engine, ..AgentResolver::new(models, tools, clock, limits) })
     }
 
     /// Returns the agent alone, for a worker that is already running ([`Outlast::put_agent`], [`Builder::agent_factory`]).

@@ -2,5 +2,6 @@
 
 pub mod agent_factory;
 pub mod agent_registry;
+pub mod agent_resolver;
 pub mod plugins;
 pub mod resolved_agent;

@@ -2,7 +2,8 @@
 //!
 //! External content is uploaded before the commit that refers to it. The commit carries the sweep number that
 //! was read before the upload. [`outlast_ports::attachment_upload`] explains why no content is lost in between.
-pub mod attachment_cache;
+pub(crate) mod attachment_access;
+pub(crate) mod attachment_cache;
 pub(crate) mod attachment_references;
 
 use bytes::BytesMut;
@@ -34,7 +35,7 @@ const BATCH: usize = 100;
 pub struct Attachments {
     store: Arc<dyn Store>,
     contents: Option<Arc<dyn ContentStorage>>,
-    limits: Limits,
+    limits: Arc<Limits>,
 }
 
 /// The result of a sweep.
@@ -68,8 +69,12 @@ pub async fn name_of(store: &dyn Store) -> Result<String, Error> {
 
 impl Attachments {
     /// Creates a handle. Contents are stored in `contents` if given, otherwise in the database.
-    pub fn new(store: Arc<dyn Store>, contents: Option<Arc<dyn ContentStorage>>, limits: Limits) -> Self {
-        Self { store, contents, limits }
+    pub fn new(
+        store: Arc<dyn Store>,
+        contents: Option<Arc<dyn ContentStorage>>,
+        limits: impl Into<Arc<Limits>>,
+    ) -> Self {
+        Self { store, contents, limits: limits.into() }
     }
 
     /// Whether contents are stored outside the database.

@@ -7,4 +7,5 @@ pub(crate) mod client_tool_provider;
 pub(crate) mod payments;
 pub(crate) mod preparation;
 pub mod tool_call_scope;
+pub(crate) mod tool_runner;
 pub mod tools;

@@ -3,9 +3,9 @@
 //! The path of one turn:
 //!
 //! 1. [`worker`] accepts an input or claims a session.
-//! 2. [`turn::drive`] advances the kernel's steps.
+//! 2. [`turn::drive::TurnDriver`] advances the kernel's steps.
 //! 3. [`turn::model`] (through `model_request`) and [`calls::tools`] perform the effects that the steps request.
-//! 4. A [`turn::host`] records the outcomes: [`turn::journaled_host`] in a store, [`turn::inline_host`] nowhere.
+//! 4. A [`turn::host`] records the outcomes: `turn::journaled_host` in a store, [`turn::inline_host`] nowhere.
 //! 5. [`delivery::live`] and [`delivery::events`] publish progress to subscribers. `sink_delivery` sends outputs to sinks.
 //!
 //! Around that path:
@@ -32,5 +32,6 @@ pub mod views;
 pub mod worker;
 
 pub use agents::agent_registry::AgentBundle;
-pub use agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+pub use agents::agent_resolver::AgentResolver;
+pub use agents::resolved_agent::ResolvedAgent;
 pub use worker::{Input, RunningTurn, Runtime, RuntimeConfig, WorkerLoad};

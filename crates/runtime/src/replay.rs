@@ -7,14 +7,16 @@ mod agent_comparison;
 mod recording_host;
 
 use crate::agents::agent_registry::read;
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::agent_resolver::AgentResolver;
+use crate::agents::resolved_agent::ResolvedAgent;
 use crate::archive::import;
 use crate::attachments::Attachments;
 use crate::calls::catalogue::{Caller, ToolCatalogue};
-use crate::policy::hooks::HookLabels;
-use crate::turn::cancel::cancel;
-use crate::turn::drive::{ActiveTurn, TurnInput, drive};
-use crate::turn::provenance::EarlierText;
+use crate::turn::cancel::{StopSignals, cancel};
+use crate::turn::drive::TurnDriver;
+use crate::turn::model_client::ModelCatalogue;
+use crate::turn::provenance::TextSources;
+use crate::turn::turn_run::TurnRun;
 use crate::worker::system::{SystemClock, SystemEntropy};
 use agent_comparison::{of_package, of_policy};
 use outlast_kernel::replay::TurnHistory;
@@ -90,12 +92,14 @@ pub async fn replay(
     agent: Option<&PinnedPackage>,
     limits: &Limits,
 ) -> Result<Replay, Error> {
+    let limits = Arc::new(limits.clone());
     let attachments = Attachments::new(store.clone(), None, limits.clone());
     let session = import(store.as_ref(), &attachments, from, None, Millis(0)).await?.session;
-    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-    let services =
-        RuntimeServices::new(Vec::new(), ToolCatalogue::new(Vec::new())?, clock, entropy, limits.clone());
-    let replaying = ArchiveReplay { services: Arc::new(services), store, agent };
+    // There are no models and no tools, because nothing is performed.
+    let (models, clock) = (Arc::new(ModelCatalogue::new(Vec::new())), Arc::new(SystemClock));
+    let driver = TurnDriver::new(models.clone(), clock.clone(), Arc::new(SystemEntropy), limits.clone());
+    let resolver = AgentResolver::new(models, ToolCatalogue::new(Vec::new())?, clock, limits);
+    let replaying = ArchiveReplay { driver, resolver, store, agent };
     let mut turns = Vec::new();
     for view in replaying.store.turns(session, 0, usize::MAX).await? {
         turns.push(replaying.turn(&view).await?);
@@ -104,8 +108,8 @@ pub async fn replay(
 }
 
 struct ArchiveReplay<'a> {
-    /// Services without models and tools.
-    services: Arc<RuntimeServices>,
+    driver: TurnDriver,
+    resolver: AgentResolver,
     store: Arc<dyn Store>,
     agent: Option<&'a PinnedPackage>,
 }
@@ -134,13 +138,13 @@ impl ArchiveReplay<'_> {
         };
         let recorded = read(self.store.as_ref(), started.package).await?;
         let now = self.agent.unwrap_or(&recorded);
-        let resolved_agent = Arc::new(ResolvedAgent::offline(now, &self.services)?);
+        let resolved_agent = Arc::new(ResolvedAgent::offline(now, &self.resolver)?);
         if let Some(found) = of_package(&records, &recorded, now) {
             return Ok(Some(found));
         }
         let by_rules = match self.agent {
             Some(_) => {
-                of_policy(&records, &ResolvedAgent::offline(&recorded, &self.services)?, &resolved_agent)
+                of_policy(&records, &ResolvedAgent::offline(&recorded, &self.resolver)?, &resolved_agent)
                     .await
             }
             None => None,
@@ -164,25 +168,12 @@ impl ArchiveReplay<'_> {
         if let Some(reason) = history.cancelled() {
             canceller.cancel(reason);
         }
-        let stopping = watch::Sender::new(false);
-        let labels = started.labels.clone().unwrap_or_default();
-        let turn = ActiveTurn {
-            services: &self.services,
-            resolved_agent,
-            org: None,
-            caller: Caller { session: view.session, turn: view.id },
-            index: view.index,
-            lease: 1,
-            labels: &labels,
-            earlier: &EarlierText::default(),
-            hook_labels: HookLabels::default(),
-            cancel: cancel_signal,
-            stopping: stopping.subscribe(),
-        };
-        let TurnAccepted { before, parts, output, .. } = accepted.clone();
-        let input = TurnInput { before, parts, output };
+        let stop = StopSignals { cancel: cancel_signal, stopping: watch::Sender::new(false).subscribe() };
+        let sources = TextSources::new(started.labels.clone().unwrap_or_default(), None);
+        let caller = Caller { session: view.session, turn: view.id };
+        let run = TurnRun { agent: resolved_agent, caller, index: view.index, lease: 1, org: None };
         let mut host = RecordingHost::new(history, view.index);
-        let driven = drive(&turn, input, &mut host).await;
+        let driven = self.driver.drive(run, &sources, &stop, accepted.clone(), &mut host).await;
         host.divergence(driven)
     }
 }

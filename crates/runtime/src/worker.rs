@@ -7,21 +7,29 @@ use crate::agents::agent_factory::{
     AgentReloader, ConfigChange, ConfigEffect, FailedAgent, OrgAgentFactory, SavedConfig,
 };
 use crate::agents::agent_registry::{AgentBundle, AgentRegistry, InputLayers};
+use crate::agents::agent_resolver::AgentResolver;
 use crate::agents::plugins::Plugins;
-use crate::agents::resolved_agent::RuntimeServices;
+use crate::attachments::attachment_access::AttachmentAccess;
 use crate::attachments::{Attachments, SweepReport};
 use crate::calls::catalogue::ToolCatalogue;
-use crate::calls::payments;
+use crate::calls::payments::{PaymentClient, PaymentOutbox};
+use crate::calls::tool_runner::ToolServices;
 use crate::delivery::events::SessionEventStream;
-use crate::delivery::live::LiveListener;
+use crate::delivery::live::{LiveHub, LiveListener};
 use crate::delivery::sink_delivery::SinkDeliveries;
 use crate::limits::budget_meter::BudgetMeter;
+use crate::limits::operator_budgets::OperatorBudgets;
+use crate::limits::tool_limits::ExternalRateLimiter;
 use crate::policy::approvals::Approvals;
 use crate::policy::hooks::Hooks;
 use crate::turn::cancel::{CancelSignal, Canceller, cancel};
 use crate::turn::conversation_cache::ConversationCache;
+use crate::turn::drive::TurnDriver;
+use crate::turn::model_client::{ModelCatalogue, ModelClient};
 use crate::turn::model_request::backoff;
 use crate::turn::output_schema::check_schema;
+use crate::views::metrics::WorkerMetrics;
+use crate::views::unreported_write_time::UnreportedWriteTime;
 use crate::worker::keys::{ApiKeyGrant, issue};
 use crate::worker::tasks::Tasks;
 use outlast_ports::attachment_upload::AttachmentUpload;
@@ -215,9 +223,22 @@ pub struct Runtime {
 }
 
 struct WorkerState {
-    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     worker: WorkerId,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    limits: Arc<Limits>,
+    hub: Arc<LiveHub>,
+    metrics: Arc<WorkerMetrics>,
+    /// Waits for writes that no later write has stored yet.
+    unreported_writes: Arc<UnreportedWriteTime>,
+    models: Arc<ModelCatalogue>,
+    attachments: AttachmentAccess,
+    payments: PaymentClient,
+    operator_budgets: Arc<OperatorBudgets>,
+    limiter: Option<ExternalRateLimiter>,
+    plugins: Plugins,
+    turn_driver: TurnDriver,
     agent_registry: Arc<AgentRegistry>,
     agent_reloader: Option<AgentReloader>,
     secret: [u8; 32],
@@ -232,7 +253,7 @@ struct WorkerState {
     on_trial: AtomicBool,
     /// When this worker started, on the monotonic clock.
     started: Duration,
-    recent: Arc<ConversationCache>,
+    conversations: Arc<ConversationCache>,
     deliveries: Arc<SinkDeliveries>,
     /// Locked while this worker deletes unused contents.
     sweeping: tokio::sync::Mutex<()>,
@@ -264,10 +285,10 @@ impl Runtime {
             config;
         let RuntimeConfig {
             payments,
-            metrics,
+            metrics: metric_sink,
             limiter,
             policy_engine,
-            agent_factory: tailored,
+            agent_factory,
             clock,
             entropy,
             tasks,
@@ -278,34 +299,69 @@ impl Runtime {
         if models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
-        let started = clock.elapsed();
-        let services = RuntimeServices::new(models, ToolCatalogue::new(tools)?, clock, entropy, limits);
-        let services = Arc::new(RuntimeServices {
-            contents,
+        let (started, limits) = (clock.elapsed(), Arc::new(limits));
+        let hub = Arc::new(LiveHub::new(limits.live_frames));
+        let metrics = Arc::new(WorkerMetrics::since(clock.now()));
+        let models = Arc::new(ModelCatalogue::new(models));
+        let attachments = AttachmentAccess::new(contents, limits.clone());
+        let payments = PaymentClient { authority: payments, clock: clock.clone(), limits: limits.clone() };
+        let operator_budgets = Arc::new(OperatorBudgets::default());
+        let resolver = AgentResolver {
+            models: models.clone(),
+            tools: Arc::new(ToolCatalogue::new(tools)?),
             hooks: Arc::new(Hooks::new(hooks)?),
-            plugins,
-            payments,
             policy_engine,
-            limiter,
-            ..services
-        });
-        let agent_registry = Arc::new(AgentRegistry::new(package, agents, &services)?);
-        let agent_reloader = tailored.map(|tailored| {
-            AgentReloader::new(tailored, store.clone(), agent_registry.clone(), services.clone())
-        });
+            clock: clock.clone(),
+            limits: limits.clone(),
+        };
+        let agent_registry = Arc::new(AgentRegistry::new(package, agents, resolver)?);
+        let agent_reloader =
+            agent_factory.map(|factory| AgentReloader::new(factory, store.clone(), agent_registry.clone()));
         // Load agents before turns are driven, because a turn may need one of them.
         if let Some(agent_reloader) = &agent_reloader {
             agent_reloader.look().await?;
         }
-        services.look_at_budgets(store.as_ref()).await?;
-        let recent = Arc::new(ConversationCache::new(services.limits.recent_bytes));
-        let deliveries = SinkDeliveries::open(services.clone(), store.clone(), worker, sinks).await?;
+        operator_budgets.refresh(store.as_ref()).await?;
+        let deliveries = SinkDeliveries::open(
+            clock.clone(),
+            entropy.clone(),
+            limits.clone(),
+            store.clone(),
+            worker,
+            sinks,
+        )
+        .await?;
+        let model_client = Arc::new(ModelClient {
+            catalogue: models.clone(),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+            limits: limits.clone(),
+            hub: hub.clone(),
+            metrics: metrics.clone(),
+        });
+        let tool_services =
+            ToolServices::new(model_client, attachments.clone(), payments.clone(), operator_budgets.clone());
+        let limiter = limiter.map(|limiter| ExternalRateLimiter {
+            limiter,
+            clock: clock.clone(),
+            deadline: limits.limiter_deadline,
+        });
         let inner = Arc::new(WorkerState {
-            services,
-            deliveries,
             secret: store.secret().await?,
             store,
             worker,
+            clock,
+            entropy,
+            hub,
+            metrics,
+            unreported_writes: Arc::default(),
+            models,
+            attachments,
+            payments,
+            operator_budgets,
+            limiter,
+            plugins,
+            turn_driver: TurnDriver::with(tool_services),
             agent_registry,
             agent_reloader,
             driving: Mutex::default(),
@@ -315,32 +371,13 @@ impl Runtime {
             yielding: watch::Sender::new(false),
             on_trial: AtomicBool::new(false),
             started,
-            recent,
+            conversations: Arc::new(ConversationCache::new(limits.recent_bytes)),
+            limits,
+            deliveries,
             sweeping: tokio::sync::Mutex::default(),
             taking: AtomicUsize::new(0),
         });
-        inner.tasks.spawn(background_loops::keep(inner.clone()));
-        inner.deliveries.start(&inner.tasks, &inner.stopping);
-        if inner.services.payments.is_some() {
-            let (services, store, bell) =
-                (inner.services.clone(), inner.store.clone(), inner.deliveries.subscribe_wakeups());
-            inner.tasks.spawn(payments::retry_payment_outbox(
-                services,
-                store,
-                bell,
-                inner.stopping.subscribe(),
-            ));
-        }
-        if let Some(metrics) = metrics {
-            inner.tasks.spawn(metrics_export::export_metrics(inner.clone(), metrics));
-        }
-        inner.tasks.spawn(outage_wakeups::wake_after_outages(inner.clone()));
-        if inner.services.contents.is_some() {
-            inner.tasks.spawn(background_loops::sweep(inner.clone()));
-        }
-        if inner.agent_reloader.is_some() {
-            inner.tasks.spawn(background_loops::reload_agents(inner.clone()));
-        }
+        inner.spawn_background_tasks(metric_sink);
         Ok(Self::of_operator(inner))
     }
 
@@ -369,7 +406,7 @@ impl Runtime {
 
     /// Creates an organisation. Requires operator access.
     pub async fn create_org(&self, name: Name) -> Result<Org, Error> {
-        let id = OrgId::fresh(self.now(), self.inner.services.entropy.random_id_bytes());
+        let id = OrgId::fresh(self.now(), self.inner.entropy.random_id_bytes());
         let org = Org { id, name, created: self.now() };
         self.store.create_org(org.clone()).await?;
         Ok(org)
@@ -377,8 +414,8 @@ impl Runtime {
 
     /// Creates an API key. The key is shown only once.
     pub async fn issue_key(&self, grant: ApiKeyGrant) -> Result<ApiKey, Error> {
-        let WorkerState { secret, services, .. } = &*self.inner;
-        issue(self.store.as_ref(), secret, grant, self.now(), services.entropy.as_ref()).await
+        let WorkerState { secret, entropy, .. } = &*self.inner;
+        issue(self.store.as_ref(), secret, grant, self.now(), entropy.as_ref()).await
     }
 
     /// Returns the access of an API key. All invalid keys get the same error.
@@ -386,9 +423,19 @@ impl Runtime {
         self.inner.store.authenticate(key.parse()?, self.now()).await
     }
 
-    /// Returns the services of this process.
-    pub fn services(&self) -> &Arc<RuntimeServices> {
-        &self.inner.services
+    /// Returns the limits of this worker.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// Returns the source of random bits.
+    pub fn entropy(&self) -> &dyn Entropy {
+        self.inner.entropy.as_ref()
+    }
+
+    /// Returns the tools of the default agent.
+    pub fn tools(&self) -> &ToolCatalogue {
+        self.inner.agent_registry.default_tools()
     }
 
     /// Returns the store, restricted to the access of this handle.
@@ -398,13 +445,13 @@ impl Runtime {
 
     /// Returns the attachments, restricted to the access of this handle.
     pub fn attachments(&self) -> Attachments {
-        self.inner.services.attachments(&self.store)
+        self.inner.attachments.in_store(&self.store)
     }
 
     /// Installs an agent in place of the one with its name, and returns the fingerprint of its package. Turns that were
     /// accepted before keep their package.
     pub fn put_agent(&self, agent: AgentBundle) -> Result<Hash, Error> {
-        self.inner.agent_registry.put(agent, &self.inner.services)
+        self.inner.agent_registry.put(agent)
     }
 
     /// Stores a new version of an agent, a harness or a capability. If this process loads the agents of the
@@ -488,10 +535,7 @@ impl Runtime {
                 Error::new(Kind::DeliveryNotFound, detail)
             })?;
         let now = self.now();
-        outlet
-            .sink
-            .send_test(DeliveryId::fresh(now, self.inner.services.entropy.random_id_bytes()), now)
-            .await
+        outlet.sink.send_test(DeliveryId::fresh(now, self.inner.entropy.random_id_bytes()), now).await
     }
 
     /// Returns the counters of this worker since it started, and its current gauges. Requires operator access, because
@@ -503,17 +547,17 @@ impl Runtime {
     /// Deletes contents outside the database that are not referenced.
     pub async fn sweep(&self) -> Result<SweepReport, Error> {
         let _alone = self.inner.sweeping.lock().await;
-        self.inner.services.attachments(&self.inner.store).sweep(self.inner.worker, self.now()).await
+        self.inner.attachments.in_store(&self.inner.store).sweep(self.inner.worker, self.now()).await
     }
 
     /// Returns a fresh session id.
     pub fn fresh_session(&self) -> SessionId {
-        SessionId::fresh(self.now(), self.inner.services.entropy.random_id_bytes())
+        SessionId::fresh(self.now(), self.inner.entropy.random_id_bytes())
     }
 
     /// Returns the current time of this worker.
     pub fn now(&self) -> Millis {
-        self.inner.services.clock.now()
+        self.inner.clock.now()
     }
 
     /// Accepts an input. When this returns, the input is durable, and this worker or the one that holds the session
@@ -524,12 +568,12 @@ impl Runtime {
 
     /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
     pub async fn submit_watched(&self, input: Input) -> Result<(AcceptReceipt, SessionEventStream), Error> {
-        let listen = |session| LiveListener::new(self.inner.services.clone(), session);
-        let line = listen(self.session_of(&input.target).await?);
+        let listen = |session| LiveListener::new(self.inner.hub.clone(), session);
+        let live = listen(self.session_of(&input.target).await?);
         self.accept_input(input, |accepted| {
             // This is the session that was looked up, unless another caller has just opened it under the same key.
-            let line = if line.session() == accepted.session { line } else { listen(accepted.session) };
-            SessionEventStream::of_input(self.inner.services.clone(), self.store.clone(), line, accepted)
+            let live = if live.session() == accepted.session { live } else { listen(accepted.session) };
+            self.event_stream(live, Seq(0)).starting_at(accepted)
         })
         .await
     }
@@ -553,14 +597,13 @@ impl Runtime {
         meanwhile: impl FnOnce(&AcceptReceipt) -> T,
     ) -> Result<(AcceptReceipt, T), Error> {
         let inner = &self.inner;
-        check_input(&input, &inner.services.limits, self.attachments().most())?;
-        inner.services.plugins.check(&input.plugins)?;
+        check_input(&input, &inner.limits, self.attachments().most())?;
+        inner.plugins.check(&input.plugins)?;
         let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
-        let resolved_agent =
-            inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach, &inner.services)?;
+        let resolved_agent = inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach)?;
         let before_it = before.iter().filter_map(|message| match message {
             Message::User { parts } => Some(parts.as_slice()),
             Message::Assistant { .. } | Message::Tool { .. } => None,
@@ -578,9 +621,16 @@ impl Runtime {
         parts.extend(others);
         let now = self.now();
         let _taking = ClaimGuard::new(&inner.taking);
+        let is_metered = !resolved_agent.budgets.is_empty() || inner.operator_budgets.are_set();
+        let file_bytes = files.iter().map(AttachmentUpload::bytes).sum();
+        let first = is_metered
+            .then(|| {
+                BudgetMeter::first(&resolved_agent, &inner.models, &inner.limits, &parts, file_bytes, now)
+            })
+            .flatten();
         let accept = AcceptRequest {
             target,
-            turn: TurnId::fresh(now, inner.services.entropy.random_id_bytes()),
+            turn: TurnId::fresh(now, inner.entropy.random_id_bytes()),
             key,
             request,
             index,
@@ -596,28 +646,23 @@ impl Runtime {
             files: Vec::new(),
             now,
             lease_request: inner.lease_request(now),
-            first: BudgetMeter::first(
-                &resolved_agent,
-                &inner.services,
-                &parts,
-                files.iter().map(AttachmentUpload::bytes).sum(),
-            ),
-            queued_most: inner.services.limits.queued_inputs,
+            first,
+            queued_most: inner.limits.queued_inputs,
             parts,
         };
-        let began = inner.services.clock.elapsed();
+        let began = inner.clock.elapsed();
         let accepted = self.accept(accept, files).await?;
-        let waited = inner.services.clock.elapsed().saturating_sub(began);
-        inner.services.metrics.committed(waited);
+        let waited = inner.clock.elapsed().saturating_sub(began);
+        inner.metrics.committed(waited);
         if !accepted.duplicate {
-            inner.services.metrics.accepted();
-            inner.services.hub.unreported_writes.waited(accepted.turn, waited);
+            inner.metrics.accepted();
+            inner.unreported_writes.waited(accepted.turn, waited);
         }
         resolved_agent.was_stored();
         let AcceptReceipt { session, turn, duplicate, .. } = &accepted;
         tracing::info!(%session, %turn, duplicate, "an input was accepted");
         let made = meanwhile(&accepted);
-        inner.services.hub.committed(accepted.session, accepted.place.seq);
+        inner.hub.committed(accepted.session, accepted.place.seq);
         let AcceptReceipt { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => inner.spawn(work),
@@ -638,14 +683,14 @@ impl Runtime {
             return self.store.accept(accept).await;
         }
         // Use the worker's store, because where contents are stored does not depend on the access of the handle.
-        let attachments = inner.services.attachments(&inner.store);
+        let attachments = inner.attachments.in_store(&inner.store);
         for tries in 1.. {
             let placed = attachments.place(files.clone()).await?;
             match self.store.accept(AcceptRequest { files: placed, ..accept.clone() }).await {
                 Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
                     tracing::info!(%error, "contents are looked for again");
-                    let Limits { backoff_first, backoff_most, .. } = inner.services.limits;
-                    inner.services.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    let Limits { backoff_first, backoff_most, .. } = *inner.limits;
+                    inner.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                     files = attachments.confirm(files, inner.worker, self.now()).await?;
                 }
                 written => return written,
@@ -659,14 +704,14 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and publish their end. The store knows the others.
-            let end = match self.inner.services.hub.end_of(turn, self.access.reach).await {
+            let end = match self.inner.hub.end_of(turn, self.access.reach).await {
                 Some(end) => Some(end),
                 None => self.store.turn(turn).await?.end,
             };
             match end {
                 Some(TurnEnd::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
-                None => self.inner.services.clock.sleep(LOOK_FOR_END).await,
+                None => self.inner.clock.sleep(LOOK_FOR_END).await,
             }
         }
     }
@@ -717,7 +762,7 @@ impl Runtime {
     /// Overrides the budget of an agent, or removes the override. Turns that wait for a budget try again.
     pub async fn set_budget(&self, account: BudgetAccount, budget: Option<Budget>) -> Result<(), Error> {
         self.store.set_budget(account, budget, self.now()).await?;
-        self.inner.services.look_at_budgets(self.inner.store.as_ref()).await?;
+        self.inner.operator_budgets.refresh(self.inner.store.as_ref()).await?;
         self.inner.wake.notify_one();
         Ok(())
     }
@@ -773,16 +818,16 @@ impl Runtime {
         let now = self.now();
         let _taking = ClaimGuard::new(&inner.taking);
         let fork = (place == RetryPlace::Fork).then(|| self.fresh_session());
-        let fresh = TurnId::fresh(now, inner.services.entropy.random_id_bytes());
-        let (lease_request, queued_most) = (inner.lease_request(now), inner.services.limits.queued_inputs);
+        let fresh = TurnId::fresh(now, inner.entropy.random_id_bytes());
+        let (lease_request, queued_most) = (inner.lease_request(now), inner.limits.queued_inputs);
         let accepted =
             self.store.retry(RetryRequest { turn, fresh, fork, now, lease_request, queued_most }).await?;
         let AcceptReceipt { session, turn: retry, duplicate, place, work } = accepted;
         tracing::info!(%session, %turn, %retry, duplicate, "a turn is retried");
         if !duplicate {
-            inner.services.metrics.accepted();
+            inner.metrics.accepted();
         }
-        inner.services.hub.committed(session, place.seq);
+        inner.hub.committed(session, place.seq);
         match work {
             Some(work) => inner.spawn(work),
             None => inner.wake.notify_one(),
@@ -792,7 +837,12 @@ impl Runtime {
 
     /// Follows a session from a cursor.
     pub fn events(&self, session: SessionId, after: Seq) -> SessionEventStream {
-        SessionEventStream::new(self.inner.services.clone(), self.store.clone(), session, after)
+        self.event_stream(LiveListener::new(self.inner.hub.clone(), session), after)
+    }
+
+    fn event_stream(&self, live: LiveListener, after: Seq) -> SessionEventStream {
+        let (clock, page_rows) = (self.inner.clock.clone(), self.inner.limits.page_rows);
+        SessionEventStream::new(self.store.clone(), clock, page_rows, live, after)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.
@@ -807,27 +857,27 @@ impl Runtime {
             }
             self.inner.wake.notify_one();
             self.inner.deliveries.wake_sinks();
-            self.inner.services.clock.sleep(Duration::from_millis(10)).await;
+            self.inner.clock.sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Stops claiming work, lets turns finish their current step, and hands their sessions back. Turns that need longer
     /// than `patience` are dropped and handed back too. The next worker then finds their calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        let WorkerState { stopping, yielding, tasks, services, store, .. } = &*self.inner;
+        let WorkerState { stopping, yielding, tasks, clock, store, .. } = &*self.inner;
         stopping.send_replace(true);
         yielding.send_replace(true);
         tokio::select! {
             biased;
             () = tasks.ended() => return,
-            () = services.clock.sleep(patience) => {}
+            () = clock.sleep(patience) => {}
         }
         let leases = self.inner.leases();
         tokio::select! {
             biased;
             () = tasks.drop_all() => {}
             // A task that blocks its thread cannot be dropped.
-            () = services.clock.sleep(BLOCKED_WAIT) => {}
+            () = clock.sleep(BLOCKED_WAIT) => {}
         }
         let blocked = self.inner.blocked();
         for lease in leases {
@@ -835,7 +885,7 @@ impl Runtime {
                 tracing::error!(session = %lease.session, turn = %lease.turn, "a turn blocks its thread; its session is not handed back");
                 continue;
             }
-            match store.release_lease(lease, services.clock.now()).await {
+            match store.release_lease(lease, clock.now()).await {
                 // It has just finished its step.
                 Err(error) if error.kind() == Kind::LeaseLost => {}
                 Err(error) => {
@@ -886,14 +936,35 @@ fn check_target(target: &SessionTarget, limits: &Limits) -> Result<(), Error> {
 }
 
 impl WorkerState {
+    /// Starts everything that runs beside turns.
+    fn spawn_background_tasks(self: &Arc<Self>, metric_sink: Option<Arc<dyn MetricSink>>) {
+        self.tasks.spawn(background_loops::keep(self.clone()));
+        self.deliveries.start(&self.tasks, &self.stopping);
+        if self.payments.authority.is_some() {
+            let (payments, store) = (self.payments.clone(), self.store.clone());
+            let outbox = PaymentOutbox { payments, store, hub: self.hub.clone() };
+            self.tasks.spawn(outbox.retry(self.deliveries.subscribe_wakeups(), self.stopping.subscribe()));
+        }
+        if let Some(sink) = metric_sink {
+            self.tasks.spawn(metrics_export::export_metrics(self.clone(), sink));
+        }
+        self.tasks.spawn(outage_wakeups::wake_after_outages(self.clone()));
+        if self.attachments.is_external() {
+            self.tasks.spawn(background_loops::sweep(self.clone()));
+        }
+        if self.agent_reloader.is_some() {
+            self.tasks.spawn(background_loops::reload_agents(self.clone()));
+        }
+    }
+
     /// Returns the claim of this worker on a session, unless it is full or stopping.
     fn lease_request(&self, now: Millis) -> Option<LeaseRequest> {
         let free = self.free_slots() > 0 && !*self.stopping.borrow();
-        free.then(|| LeaseRequest { worker: self.worker, until: now.after(self.services.limits.lease) })
+        free.then(|| LeaseRequest { worker: self.worker, until: now.after(self.limits.lease) })
     }
 
     fn free_slots(&self) -> usize {
-        self.services.limits.sessions_at_once.saturating_sub(lock(&self.driving).len())
+        self.limits.sessions_at_once.saturating_sub(lock(&self.driving).len())
     }
 
     /// Drives a session in a separate task.
@@ -907,9 +978,9 @@ impl WorkerState {
         let ClaimedTurn { lease, org, .. } = work;
         let (canceller, cancel_signal) = cancel();
         let canceller = Arc::new(canceller);
-        self.services.hub.begins(lease.turn, *org);
+        self.hub.begins(lease.turn, *org);
         let Lease { turn, fence, .. } = *lease;
-        let since = self.services.clock.now();
+        let since = self.clock.now();
         let poll = Arc::new(watchdog::PollTimer::default());
         let driving = ActiveDrive {
             turn,

@@ -117,7 +117,7 @@ impl SessionReader {
         (session, after): (SessionId, Seq),
         join: impl FnOnce() -> Subscription,
     ) -> Self {
-        let (broadcast, page) = (join(), runtime.services().limits.page_rows);
+        let (broadcast, page) = (join(), runtime.limits().page_rows);
         let store = runtime.store().clone();
         Self { store, session, after, page, ready: VecDeque::new(), may_have_records: true, broadcast }
     }

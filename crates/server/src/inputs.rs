@@ -62,7 +62,7 @@ impl InputBody {
             Self::Form(form, room) => (form, room),
         };
         let mut request = TurnInputRequest::default();
-        let (mut files, most) = (Vec::new(), runtime.services().limits.attachments_per_input);
+        let (mut files, most) = (Vec::new(), runtime.limits().attachments_per_input);
         while let Some(field) = form.next_field().await.map_err(|cause| form_error(&cause))? {
             if field.file_name().is_some() {
                 limits::check("attachments_per_input", files.len() + 1, most)?;

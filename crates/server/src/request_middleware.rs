@@ -176,7 +176,7 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 fn new_request_id(shared: &ServerState) -> String {
-    format!("{:032x}", u128::from_be_bytes(shared.http.runtime.services().entropy.random()))
+    format!("{:032x}", u128::from_be_bytes(shared.http.runtime.entropy().random()))
 }
 
 /// Adds security headers that the handler did not set: no content sniffing, no framing, no caching.

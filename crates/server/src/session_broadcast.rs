@@ -103,8 +103,7 @@ impl SessionBroadcasts {
         let found = relays.get(&whose).and_then(Weak::upgrade);
         let there = found.clone().filter(|relay| !lock(&relay.log).is_over());
         let relay = there.unwrap_or_else(|| {
-            let most =
-                BufferLimits { events: runtime.services().limits.live_frames, bytes: limits.relay_bytes };
+            let most = BufferLimits { events: runtime.limits().live_frames, bytes: limits.relay_bytes };
             let log = Arc::new(Mutex::new(EventBuffer::new(most)));
             let (org, session) = whose;
             let events = runtime.serving(Access::to(org)).events(session, last);

@@ -51,7 +51,7 @@ enum EventStreamStep {
 
 /// Returns the stream as a response.
 pub(crate) fn response(shared: &ServerState, stream: EventStreamParts) -> Response {
-    let [high, low, ..] = shared.http.runtime.services().entropy.random();
+    let [high, low, ..] = shared.http.runtime.entropy().random();
     let jitter = u64::from(u16::from_be_bytes([high, low])) % RETRY_BASE_MS;
     let hello = Bytes::from(format!("retry: {}\n\n", RETRY_BASE_MS / 2 + jitter));
     let running = EventStreamBody {

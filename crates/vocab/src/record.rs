@@ -206,6 +206,24 @@ pub struct TurnAccepted {
     pub retry_of: Option<TurnId>,
 }
 
+impl TurnAccepted {
+    /// An input of plain text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self {
+            parts: vec![Part::text(text)],
+            key: None,
+            delivery: InputDelivery::Next,
+            package: None,
+            output: None,
+            plugins: BTreeMap::new(),
+            traceparent: None,
+            before: Vec::new(),
+            note: None,
+            retry_of: None,
+        }
+    }
+}
+
 /// How an input is delivered that arrives during a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -2,14 +2,15 @@
 use crate::bench_rig::{self, BenchToolSet, PLAIN_SCRIPT, TOOL_SCRIPT};
 use crate::report::BenchReport;
 use outlast::runtime::calls::catalogue::{Caller, ToolCatalogue};
-use outlast::runtime::policy::hooks::HookLabels;
-use outlast::runtime::turn::cancel::cancel;
-use outlast::runtime::turn::drive::{ActiveTurn, TurnInput, drive};
+use outlast::runtime::turn::cancel::{StopSignals, cancel};
+use outlast::runtime::turn::drive::TurnDriver;
 use outlast::runtime::turn::inline_host::InlineHost;
-use outlast::runtime::turn::provenance::EarlierText;
+use outlast::runtime::turn::model_client::ModelCatalogue;
+use outlast::runtime::turn::provenance::TextSources;
+use outlast::runtime::turn::turn_run::TurnRun;
 use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
-use outlast::runtime::{ResolvedAgent, RuntimeServices};
-use outlast::vocab::label::Labels;
+use outlast::runtime::{AgentResolver, ResolvedAgent};
+use outlast::vocab::record::TurnAccepted;
 use outlast::{Error, Limits, SessionId, TurnId};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -37,8 +38,8 @@ pub(crate) fn measure(report: &mut BenchReport) -> Result<(), Box<dyn std::error
 }
 
 struct InlineBench {
-    services: Arc<RuntimeServices>,
-    resolved_agent: Arc<ResolvedAgent>,
+    driver: TurnDriver,
+    agent: Arc<ResolvedAgent>,
     tokio: tokio::runtime::Runtime,
 }
 
@@ -46,35 +47,23 @@ impl InlineBench {
     fn new(script: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let toolbox = bench_rig::toolbox(BenchToolSet::Echo)?;
         let package = bench_rig::package(&toolbox)?;
-        let services = Arc::new(RuntimeServices::new(
-            vec![Arc::new(bench_rig::model(script)?)],
-            ToolCatalogue::new(vec![Arc::new(toolbox)])?,
-            Arc::new(SystemClock),
-            Arc::new(SystemEntropy),
-            Limits::default(),
-        ));
-        let resolved_agent = Arc::new(ResolvedAgent::new(package, &services)?);
+        let models = Arc::new(ModelCatalogue::new(vec![Arc::new(bench_rig::model(script)?)]));
+        let (clock, limits) = (Arc::new(SystemClock), Arc::new(Limits::default()));
+        let tools = ToolCatalogue::new(vec![Arc::new(toolbox)])?;
+        let resolver = AgentResolver::new(models.clone(), tools, clock.clone(), limits.clone());
+        let driver = TurnDriver::new(models, clock, Arc::new(SystemEntropy), limits);
+        let agent = Arc::new(ResolvedAgent::new(package, &resolver)?);
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { services, resolved_agent, tokio })
+        Ok(Self { driver, agent, tokio })
     }
 
     async fn turn(&self) -> Result<(), Error> {
-        let (_canceller, wish) = cancel();
-        let labels = Labels::default();
-        let turn = ActiveTurn {
-            labels: &labels,
-            earlier: &EarlierText::default(),
-            hook_labels: HookLabels::default(),
-            org: None,
-            services: &self.services,
-            resolved_agent: &self.resolved_agent,
-            caller: Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) },
-            index: 0,
-            lease: 1,
-            cancel: wish,
-            stopping: watch::channel(false).1,
-        };
-        drive(&turn, TurnInput::text("go"), &mut InlineHost::default()).await.map(drop)
+        let (_canceller, cancel) = cancel();
+        let stop = StopSignals { cancel, stopping: watch::channel(false).1 };
+        let caller = Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) };
+        let run = TurnRun { agent: &self.agent, caller, index: 0, lease: 1, org: None };
+        let (sources, input) = (TextSources::default(), TurnAccepted::text("go"));
+        self.driver.drive(run, &sources, &stop, input, &mut InlineHost::default()).await.map(drop)
     }
 
     /// Measures processor time instead of wall time, so that other load on the machine does not matter.

@@ -5,8 +5,9 @@ use crate::inline::thread_cpu_ns;
 use crate::report::BenchReport;
 use futures_util::FutureExt;
 use outlast::runtime::calls::catalogue::ToolCatalogue;
-use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
-use outlast::runtime::{ResolvedAgent, RuntimeServices};
+use outlast::runtime::turn::model_client::ModelCatalogue;
+use outlast::runtime::worker::system::SystemClock;
+use outlast::runtime::{AgentResolver, ResolvedAgent};
 use outlast::vocab::label::{Provenance, TrustGuard};
 use outlast::vocab::message::{Message, ToolResult};
 use outlast::vocab::overlay::Overlay;
@@ -68,9 +69,9 @@ fn rules() -> Result<Vec<Rule>, Error> {
 
 /// Returns the microseconds from a model's call to the decision: collecting labels and evaluating the policy.
 fn policy_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
-    let (base, services) = agent()?;
+    let (base, resolver) = agent()?;
     let package = Package { policy: Policy { rules: rules()? }, guard: TrustGuard::Strict, ..base };
-    let resolved_agent = ResolvedAgent::new(package, &services)?;
+    let resolved_agent = ResolvedAgent::new(package, &resolver)?;
     let tool = resolved_agent.contracts[0].name.clone();
     let read = (0..MESSAGES).map(|number| {
         let call = format!("c{number}").parse()?;
@@ -97,23 +98,19 @@ fn policy_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
     })
 }
 
-/// Returns an agent with one tool, and the services to run it.
-fn agent() -> Result<(Package, RuntimeServices), Error> {
+/// Returns an agent with one tool, and what resolves it.
+fn agent() -> Result<(Package, AgentResolver), Error> {
     let toolbox = bench_rig::toolbox(BenchToolSet::Echo)?;
     let base = bench_rig::package(&toolbox)?;
-    let services = RuntimeServices::new(
-        vec![Arc::new(bench_rig::model(PLAIN_SCRIPT)?)],
-        ToolCatalogue::new(vec![Arc::new(toolbox)])?,
-        Arc::new(SystemClock),
-        Arc::new(SystemEntropy),
-        Limits::default(),
-    );
-    Ok((base, services))
+    let models = ModelCatalogue::new(vec![Arc::new(bench_rig::model(PLAIN_SCRIPT)?)]);
+    let tools = ToolCatalogue::new(vec![Arc::new(toolbox)])?;
+    let resolver = AgentResolver::new(Arc::new(models), tools, Arc::new(SystemClock), Limits::default());
+    Ok((base, resolver))
 }
 
 /// Returns the microseconds from overlays to a package that a turn can be pinned to.
 fn package_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
-    let (base, services) = agent()?;
+    let (base, resolver) = agent()?;
     let layer = |number: usize| {
         let system = vec![format!("Part {number} of what it is told. ").repeat(8)];
         OriginLayer::new(format!("layer {number}"), Overlay { system, ..Overlay::default() })
@@ -124,7 +121,7 @@ fn package_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
         let folded = fold(black_box(layers.clone()))?;
         let package = Package { system: join_prompt(folded.system), ..base.clone() };
         let package = over(&package, Overlay { rules: own.clone(), ..Overlay::default() })?;
-        black_box(ResolvedAgent::new(package, &services)?);
+        black_box(ResolvedAgent::new(package, &resolver)?);
         Ok(())
     })
 }

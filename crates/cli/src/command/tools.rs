@@ -33,7 +33,7 @@ impl ToolsArgs {
         let arguments = self.preview.as_deref().map(|json| input::json("--preview", json)).transpose()?;
         let outlast =
             self.agent.build(Outlast::ephemeral(), &self.agent.sources(data).await?)?.start().await?;
-        let tools = &outlast.runtime().services().tools;
+        let tools = outlast.runtime().tools();
         match (&self.name, arguments) {
             (Some(name), Some(arguments)) => match tools.preview(name, &arguments).await? {
                 Some(preview) => terminal::say(&preview),

@@ -7,8 +7,8 @@
 //!
 //! The program provides the [`AgentFactory`], which turns configuration into agents. The registry of agents is
 //! [`crate::agents::agent_registry`].
-use crate::agents::agent_registry::{AgentBundle, AgentRegistry, resolve_agent};
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::agent_registry::{AgentBundle, AgentRegistry};
+use crate::agents::resolved_agent::ResolvedAgent;
 use outlast_ports::store::Store;
 use outlast_views::{ConfigKind, StoredConfig};
 use outlast_vocab::access::Access;
@@ -110,7 +110,6 @@ pub(crate) struct AgentReloader {
     /// The store, restricted to the organisation.
     store: Arc<dyn Store>,
     agent_registry: Arc<AgentRegistry>,
-    services: Arc<RuntimeServices>,
     /// Locked while agents are built, so that changes are applied one at a time.
     made: tokio::sync::Mutex<LoadedVersions>,
     left_out: Mutex<Vec<FailedAgent>>,
@@ -137,11 +136,10 @@ impl AgentReloader {
         tailored: OrgAgentFactory,
         store: Arc<dyn Store>,
         agent_registry: Arc<AgentRegistry>,
-        services: Arc<RuntimeServices>,
     ) -> Self {
         let store = store.serving(Access::to(tailored.org));
         let (made, left_out) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { tailored, store, agent_registry, services, made, left_out }
+        Self { tailored, store, agent_registry, made, left_out }
     }
 
     /// Returns the organisation whose agents are loaded.
@@ -249,7 +247,7 @@ impl AgentReloader {
                 continue;
             }
             let org = is_kept.then_some(self.tailored.org);
-            match make().and_then(|agent| resolve_agent(agent, org, &self.services)) {
+            match make().and_then(|agent| self.agent_registry.resolve(agent, org)) {
                 Ok(resolved_agent) => cut.ready.push((layers, Arc::new(resolved_agent))),
                 Err(error) => cut.failed.push((name, error)),
             }

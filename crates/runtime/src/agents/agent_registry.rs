@@ -2,7 +2,8 @@
 //!
 //! Variants are cached by their fingerprint, so turns with the same overlays share one [`ResolvedAgent`]. Loading agents from
 //! the database is in [`crate::agents::agent_factory`].
-use crate::agents::resolved_agent::{AgentParts, ResolvedAgent, RuntimeServices, contracts};
+use crate::agents::agent_resolver::AgentResolver;
+use crate::agents::resolved_agent::{AgentParts, ResolvedAgent, contracts};
 use crate::calls::catalogue::ToolCatalogue;
 use crate::policy::hooks::Hooks;
 use outlast_kernel::overlay::over;
@@ -42,8 +43,8 @@ impl AgentBundle {
     }
 
     /// Like [`pinned`](Self::pinned), but returns an error if this process cannot run the agent, as at start-up.
-    pub fn fitted(self, services: &RuntimeServices) -> Result<PinnedPackage, Error> {
-        let ResolvedAgent { package, contracts, .. } = resolve_agent(self, None, services)?;
+    pub fn fitted(self, resolver: &AgentResolver) -> Result<PinnedPackage, Error> {
+        let ResolvedAgent { package, contracts, .. } = resolve_agent(self, None, resolver)?;
         Ok(PinnedPackage { package, contracts: Some(contracts) })
     }
 }
@@ -77,7 +78,9 @@ pub(crate) struct InputLayers<'a> {
 pub(crate) struct AgentRegistry {
     /// The default agent, which answers inputs that name no agent.
     first: String,
-    most: usize,
+    resolver: AgentResolver,
+    /// How many variants and how many replaced agents are kept.
+    kept_max: usize,
     known: Mutex<RegistryState>,
 }
 
@@ -108,12 +111,12 @@ impl AgentRegistry {
     pub(crate) fn new(
         first: Package,
         others: Vec<AgentBundle>,
-        services: &RuntimeServices,
+        resolver: AgentResolver,
     ) -> Result<Self, Error> {
         let name = first.agent.clone();
-        let mut named = BTreeMap::from([(name.clone(), Arc::new(ResolvedAgent::new(first, services)?))]);
+        let mut named = BTreeMap::from([(name.clone(), Arc::new(ResolvedAgent::new(first, &resolver)?))]);
         for agent in others {
-            let resolved_agent = resolve_agent(agent, None, services)?;
+            let resolved_agent = resolve_agent(agent, None, &resolver)?;
             let name = resolved_agent.package.agent.clone();
             if named.insert(name.clone(), Arc::new(resolved_agent)).is_some() {
                 let detail = format!("two agents are called `{name}`; names must be unique");
@@ -121,11 +124,17 @@ impl AgentRegistry {
             }
         }
         let known = Mutex::new(RegistryState { named, made: VecDeque::new(), past: VecDeque::new() });
-        Ok(Self { first: name, most: services.limits.packages_kept, known })
+        let kept_max = resolver.limits.packages_kept;
+        Ok(Self { first: name, resolver, kept_max, known })
     }
 
     fn known(&self) -> MutexGuard<'_, RegistryState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the tools of the default agent.
+    pub(crate) fn default_tools(&self) -> &ToolCatalogue {
+        &self.resolver.tools
     }
 
     /// Returns the default agent, which answers inputs that name no agent.
@@ -157,11 +166,17 @@ impl AgentRegistry {
 
     /// Resolves an agent and installs it in place of the one with its name. Turns that were accepted before keep
     /// theirs.
-    pub(crate) fn put(&self, agent: AgentBundle, services: &RuntimeServices) -> Result<Hash, Error> {
-        let resolved_agent = Arc::new(resolve_agent(agent, None, services)?);
+    pub(crate) fn put(&self, agent: AgentBundle) -> Result<Hash, Error> {
+        let resolved_agent = Arc::new(self.resolve(agent, None)?);
         let fingerprint = resolved_agent.fingerprint;
         self.install(resolved_agent);
         Ok(fingerprint)
+    }
+
+    /// Resolves an agent without installing it. `org` is the organisation whose database configuration it was built
+    /// from, or `None` for an agent of the program.
+    pub(crate) fn resolve(&self, agent: AgentBundle, org: Option<OrgId>) -> Result<ResolvedAgent, Error> {
+        resolve_agent(agent, org, &self.resolver)
     }
 
     /// Installs a resolved agent in place of the one with its name.
@@ -169,7 +184,7 @@ impl AgentRegistry {
         let mut known = self.known();
         let name = resolved_agent.package.agent.clone();
         let replaced = known.named.insert(name.clone(), resolved_agent);
-        known.retire(&name, replaced, self.most);
+        known.retire(&name, replaced, self.kept_max);
     }
 
     /// Removes an agent that was loaded from the database. Turns that were accepted before keep it.
@@ -177,7 +192,7 @@ impl AgentRegistry {
         let mut known = self.known();
         if known.named.get(name).is_some_and(|resolved_agent| resolved_agent.org.is_some()) {
             let gone = known.named.remove(name);
-            known.retire(name, gone, self.most);
+            known.retire(name, gone, self.kept_max);
         }
     }
 
@@ -187,7 +202,6 @@ impl AgentRegistry {
         agent: Option<&str>,
         layers: InputLayers<'_>,
         reach: OrgVisibility,
-        services: &RuntimeServices,
     ) -> Result<Arc<ResolvedAgent>, Error> {
         let InputLayers { overlays, client_tools, provider_wait_s } = layers;
         let base = match agent {
@@ -203,11 +217,11 @@ impl AgentRegistry {
         if let Some(made) = self.made(key) {
             return Ok(made);
         }
-        limits::check("client_tools", client_tools.len(), services.limits.client_tools)?;
+        limits::check("client_tools", client_tools.len(), self.resolver.limits.client_tools)?;
         let package = Package { provider_wait_s, ..base.package.clone() };
         let package = fold(package, overlays)?;
         let package = Package { client_tools: client_tools.to_vec(), ..package };
-        let resolved_agent = Arc::new(ResolvedAgent::with(package, services, base.parts())?);
+        let resolved_agent = Arc::new(ResolvedAgent::with(package, &self.resolver, base.parts())?);
         self.keep(key, &resolved_agent);
         Ok(resolved_agent)
     }
@@ -218,17 +232,17 @@ impl AgentRegistry {
         fingerprint: Hash,
         reach: OrgVisibility,
         store: &dyn Store,
-        services: &RuntimeServices,
     ) -> Result<Arc<ResolvedAgent>, Error> {
         if let Some(resolved_agent) = self.here(fingerprint, reach) {
             return Ok(resolved_agent);
         }
         let pinned = read(store, fingerprint).await?;
-        let own = self.own(&pinned.package.agent, reach)?;
-        let resolved_agent = ResolvedAgent::pinned(pinned, services, own).map(Arc::new).map_err(|error| {
-            let detail = format!("the turn began under another configuration: {}", error.detail());
-            Error::new(Kind::PackageUnavailable, detail).because(error)
-        })?;
+        let parts = self.parts_of(&pinned.package.agent, reach)?;
+        let resolved_agent =
+            ResolvedAgent::pinned(pinned, &self.resolver, parts).map(Arc::new).map_err(|error| {
+                let detail = format!("the turn began under another configuration: {}", error.detail());
+                Error::new(Kind::PackageUnavailable, detail).because(error)
+            })?;
         self.keep(fingerprint, &resolved_agent);
         Ok(resolved_agent)
     }
@@ -257,7 +271,7 @@ impl AgentRegistry {
     }
 
     /// Returns the tools and hooks of an agent. Another agent may have different tools with the same names.
-    fn own(&self, agent: &str, reach: OrgVisibility) -> Result<AgentParts, Error> {
+    fn parts_of(&self, agent: &str, reach: OrgVisibility) -> Result<AgentParts, Error> {
         self.named(agent, reach).map(|resolved_agent| resolved_agent.parts()).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
@@ -291,7 +305,7 @@ impl AgentRegistry {
     fn keep(&self, key: Hash, resolved_agent: &Arc<ResolvedAgent>) {
         let mut known = self.known();
         known.made.push_back((key, resolved_agent.clone()));
-        if known.made.len() > self.most {
+        if known.made.len() > self.kept_max {
             known.made.pop_front();
         }
     }
@@ -303,22 +317,19 @@ fn names(known: &RegistryState, reach: OrgVisibility) -> String {
     shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Resolves an agent. `org` is the organisation whose database configuration it was built from, or `None` for an agent
-/// of the program.
-pub(crate) fn resolve_agent(
+fn resolve_agent(
     agent: AgentBundle,
     org: Option<OrgId>,
-    services: &RuntimeServices,
+    resolver: &AgentResolver,
 ) -> Result<ResolvedAgent, Error> {
     let AgentBundle { package, tools, hooks } = agent;
-    for model in package.models().filter(|model| services.model(model).is_err()) {
-        if let Some(lacks) = services.models.iter().find_map(|provider| provider.unavailable_reason(model)) {
-            return Err(lacks);
+    for model in package.models() {
+        if let Some(reason) = resolver.models.unavailable_reason(model) {
+            return Err(reason);
         }
     }
-    let own =
-        AgentParts { tools: Arc::new(ToolCatalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?), org };
-    ResolvedAgent::with(package, services, own)
+    let (tools, hooks) = (Arc::new(ToolCatalogue::new(tools)?), Arc::new(Hooks::new(hooks)?));
+    ResolvedAgent::with(package, resolver, AgentParts { tools, hooks, org })
 }
 
 /// Applies overlays to a package, in order.

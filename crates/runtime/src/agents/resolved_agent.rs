@@ -1,31 +1,21 @@
-//! The services of this process ([`RuntimeServices`]) and an agent resolved against them ([`ResolvedAgent`]).
+//! A package resolved against this process: its tools, hooks, policy and budgets looked up, ready to run turns.
 //!
-//! An [`ResolvedAgent`] is a package with its tools, hooks, policy and budgets looked up, ready to run turns. This module
-//! resolves one package at a time. The registry of all agents of a process is in [`crate::agents::agent_registry`].
-use crate::agents::plugins::Plugins;
-use crate::attachments::Attachments;
-use crate::attachments::attachment_cache::AttachmentCache;
+//! This module resolves one package at a time, against an [`AgentResolver`]. The registry of all agents of a process is in
+//! [`crate::agents::agent_registry`].
+use crate::agents::agent_resolver::AgentResolver;
 use crate::calls::catalogue::ToolCatalogue;
-use crate::delivery::live::LiveHub;
-use crate::limits::provider_health::ProviderHealth;
-use crate::limits::provider_limits::ProviderRateLimiter;
-use crate::policy::hooks::Hooks;
+use crate::policy::hooks::{HookRunner, Hooks};
 use crate::policy::policy_evaluator::PolicyEvaluator;
-use crate::views::metrics::WorkerMetrics;
+use outlast_kernel::label::of_definitions;
 use outlast_kernel::policy::always_denies;
-use outlast_ports::clock::{Clock, Entropy};
-use outlast_ports::contents::ContentStorage;
-use outlast_ports::model::{ModelCapabilities, ModelProvider, overhead_bytes_max};
-use outlast_ports::payment::PaymentAuthority;
-use outlast_ports::policy::PolicyEngine;
-use outlast_ports::rate::RateLimiter;
-use outlast_ports::store::Store;
+use outlast_ports::model::overhead_bytes_max;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::hook::HookPoint;
-use outlast_vocab::message::{ModelName, ToolName, ToolResult};
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::package::{Package, PinnedPackage};
 use outlast_vocab::policy::{PolicyDecision, Rule, approved_call_fingerprint};
 use outlast_vocab::rate::RateLimit;
@@ -35,103 +25,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// The external services and shared state of this process. Built once at start-up.
-pub struct RuntimeServices {
-    /// The model providers, tried in order.
-    pub models: Vec<Arc<dyn ModelProvider>>,
-    /// The tools of the default agent, which answers inputs that name no agent.
-    pub tools: Arc<ToolCatalogue>,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// The source of random bits.
-    pub entropy: Arc<dyn Entropy>,
-    /// The limits.
-    pub limits: Limits,
-    /// Sends live events to subscribers.
-    pub hub: LiveHub,
-    /// A cache of attachments that were recently sent to a model.
-    pub files: AttachmentCache,
-    /// Enforces the rate limits of model providers across all sessions.
-    pub governor: ProviderRateLimiter,
-    /// Tracks which model providers are down.
-    pub health: ProviderHealth,
-    /// Where attachment contents are stored. `None` means the database.
-    pub contents: Option<Arc<dyn ContentStorage>>,
-    /// Whether an operator has set a budget. If so, turns of agents without a budget are metered too.
-    pub(crate) budgets_set: AtomicBool,
-    /// The hooks of the default agent.
-    pub hooks: Arc<Hooks>,
-    /// The plug-ins, which inputs may carry values for.
-    pub plugins: Plugins,
-    /// The counters and timings of this process.
-    pub metrics: WorkerMetrics,
-    /// The payment authority, if one is configured.
-    pub payments: Option<Arc<dyn PaymentAuthority>>,
-    /// The external policy engine, if one is configured. It decides in addition to the rules of agents.
-    pub policy_engine: Option<Arc<dyn PolicyEngine>>,
-    /// The rate limiter for tool calls. `None` means the database.
-    pub limiter: Option<Arc<dyn RateLimiter>>,
-}
-
-impl RuntimeServices {
-    /// Creates the services from these ports and limits. Attachment contents are stored in the database.
-    pub fn new(
-        models: Vec<Arc<dyn ModelProvider>>,
-        tools: ToolCatalogue,
-        clock: Arc<dyn Clock>,
-        entropy: Arc<dyn Entropy>,
-        limits: Limits,
-    ) -> Self {
-        let (hub, files) = (LiveHub::new(limits.live_frames), AttachmentCache::new(limits.recent_file_bytes));
-        let governor = ProviderRateLimiter::default();
-        let tools = Arc::new(tools);
-        let (budgets_set, metrics) = (AtomicBool::new(false), WorkerMetrics::since(clock.now()));
-        Self {
-            models,
-            tools,
-            clock,
-            entropy,
-            limits,
-            hub,
-            files,
-            governor,
-            health: ProviderHealth::default(),
-            contents: None,
-            hooks: Arc::default(),
-            budgets_set,
-            plugins: Plugins::default(),
-            metrics,
-            payments: None,
-            policy_engine: None,
-            limiter: None,
-        }
-    }
-
-    /// Whether an operator has set a budget.
-    pub(crate) fn budgets_are_set(&self) -> bool {
-        self.budgets_set.load(Ordering::Relaxed)
-    }
-
-    /// Reads from the store whether an operator has set a budget.
-    pub(crate) async fn look_at_budgets(&self, store: &dyn Store) -> Result<(), Error> {
-        let set = store.budgets_are_set().await?;
-        self.budgets_set.store(set, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Returns the attachments in this store.
-    pub fn attachments(&self, store: &Arc<dyn Store>) -> Attachments {
-        Attachments::new(store.clone(), self.contents.clone(), self.limits.clone())
-    }
-
-    /// Returns the provider that serves a model, and the model's properties.
-    pub fn model(&self, name: &ModelName) -> Result<(&dyn ModelProvider, ModelCapabilities), Error> {
-        let serves = |provider: &'_ Arc<dyn ModelProvider>| provider.info(name);
-        let found = self.models.iter().find_map(|provider| Some((provider.as_ref(), serves(provider)?)));
-        found.ok_or_else(|| Error::new(Kind::ModelUnknown, format!("no provider serves the model `{name}`")))
-    }
-}
 
 /// The parts of an agent that are not in its package. Tool and hook names are local to the agent.
 #[derive(Clone, Debug)]
@@ -145,7 +38,7 @@ pub struct AgentParts {
     pub org: Option<OrgId>,
 }
 
-/// A package resolved against the services of this process.
+/// A package resolved against this process.
 #[derive(Debug)]
 pub struct ResolvedAgent {
     /// The configuration.
@@ -155,7 +48,7 @@ pub struct ResolvedAgent {
     /// The tools of its agent.
     pub catalogue: Arc<ToolCatalogue>,
     /// The hooks of its agent.
-    pub hooks: Arc<Hooks>,
+    pub(crate) hooks: HookRunner,
     /// The organisation whose stored configuration its agent was built from. `None` for an agent of the program, which
     /// every organisation can use.
     pub(crate) org: Option<OrgId>,
@@ -168,7 +61,7 @@ pub struct ResolvedAgent {
     /// The version of its policy.
     pub policy: Hash,
     /// Evaluates its policy: the rules and the external policy engine.
-    pub(crate) gate: PolicyEvaluator,
+    pub(crate) evaluator: PolicyEvaluator,
     /// The budgets of its turns.
     pub budgets: Arc<Budgets>,
     /// The blobs to store: the pinned package and its sidecars.
@@ -179,16 +72,15 @@ pub struct ResolvedAgent {
 
 impl ResolvedAgent {
     /// Resolves a package with the tools and hooks of the default agent.
-    pub fn new(package: Package, services: &RuntimeServices) -> Result<Self, Error> {
-        let own = AgentParts { tools: services.tools.clone(), hooks: services.hooks.clone(), org: None };
-        Self::with(package, services, own)
+    pub fn new(package: Package, resolver: &AgentResolver) -> Result<Self, Error> {
+        Self::with(package, resolver, resolver.default_parts())
     }
 
     /// Resolves a package with the tools and hooks of its agent. A missing model, tool or hook is an error here, before
     /// any turn runs.
-    pub fn with(package: Package, services: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
+    pub fn with(package: Package, resolver: &AgentResolver, parts: AgentParts) -> Result<Self, Error> {
         for model in package.models() {
-            let (_, info) = services.model(model)?;
+            let (_, info) = resolver.models.find(model)?;
             if !package.budgets.bounds_money() || info.prices.is_some() {
                 continue;
             }
@@ -199,13 +91,14 @@ impl ResolvedAgent {
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        own.hooks.check(&package, &services.limits)?;
-        let gate = PolicyEvaluator::new(&package, services)?;
-        check_rates(&package.rates, &services.limits)?;
+        parts.hooks.check(&package, &resolver.limits)?;
+        let evaluator = PolicyEvaluator::new(&package, resolver)?;
+        check_rates(&package.rates, &resolver.limits)?;
         check_questions(&package)?;
-        let own = AgentParts { tools: own.tools.with_client(&package.client_tools)?, ..own };
-        let contracts = contracts(&package, &own.tools)?;
-        Ok(Self::of(package, contracts, own, gate))
+        let parts = AgentParts { tools: parts.tools.with_client(&package.client_tools)?, ..parts };
+        let contracts = contracts(&package, &parts.tools)?;
+        let hooks = HookRunner::new(resolver, parts.hooks.clone());
+        Ok(Self::of(package, contracts, parts, hooks, evaluator))
     }
 
     /// Resolves the package that a turn was pinned to.
@@ -213,8 +106,8 @@ impl ResolvedAgent {
     /// The model sees the contracts that were recorded, and calls keep their recorded order, limits and retries. Two
     /// things must not have changed since: the effect class of a tool, because the tool itself has to keep that
     /// promise, and the program behind a tool, because that is what was approved.
-    pub fn pinned(pinned: PinnedPackage, services: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
-        let here = Self::with(pinned.package, services, own)?;
+    pub fn pinned(pinned: PinnedPackage, resolver: &AgentResolver, parts: AgentParts) -> Result<Self, Error> {
+        let here = Self::with(pinned.package, resolver, parts)?;
         let Some(contracts) = pinned.contracts else { return Ok(here) };
         for then in &contracts {
             let Some(now) = here.contracts.iter().find(|now| now.name == then.name) else { continue };
@@ -229,21 +122,21 @@ impl ResolvedAgent {
             };
             return Err(Error::new(Kind::PackageUnavailable, detail));
         }
-        let own = here.parts();
-        let own = AgentParts { tools: own.tools.with_pinned_schemas(&contracts)?, ..own };
-        Ok(Self::of(here.package, contracts, own, here.gate))
+        let parts = here.parts();
+        let parts = AgentParts { tools: parts.tools.with_pinned_schemas(&contracts)?, ..parts };
+        Ok(Self::of(here.package, contracts, parts, here.hooks, here.evaluator))
     }
 
     /// Resolves a package for replaying a recording. Nothing is performed, so models and tools need not exist here.
     /// Hooks at points that record nothing are left out.
-    pub(crate) fn offline(pinned: &PinnedPackage, services: &RuntimeServices) -> Result<Self, Error> {
+    pub(crate) fn offline(pinned: &PinnedPackage, resolver: &AgentResolver) -> Result<Self, Error> {
         let PinnedPackage { mut package, contracts } = pinned.clone();
         package
             .hooks
             .retain(|usage| !matches!(usage.point, HookPoint::BeforeCompletion | HookPoint::AtCheckpoint));
-        let own = AgentParts { tools: services.tools.clone(), hooks: services.hooks.clone(), org: None };
-        let gate = PolicyEvaluator::new(&package, services)?;
-        Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
+        let evaluator = PolicyEvaluator::new(&package, resolver)?;
+        let (parts, hooks) = (resolver.default_parts(), HookRunner::new(resolver, resolver.hooks.clone()));
+        Ok(Self::of(package, contracts.unwrap_or_default(), parts, hooks, evaluator))
     }
 
     /// Returns how long its turns wait for a provider that is down.
@@ -257,9 +150,14 @@ impl ResolvedAgent {
         self.package.client_tools.iter().any(|client| client.name == *tool)
     }
 
-    /// Returns the contract of a tool of the agent.
+    /// Returns the contract of a tool.
     pub(crate) fn contract_of(&self, tool: &ToolName) -> Option<&ToolContract> {
         self.contracts.iter().find(|contract| contract.name == *tool)
+    }
+
+    /// Returns the labels of the tool definitions that the model is shown.
+    pub(crate) fn definition_labels(&self) -> Labels {
+        of_definitions(&self.shown)
     }
 
     /// Returns the price of a call of this tool, if it has one.
@@ -276,7 +174,7 @@ impl ResolvedAgent {
 
     /// Returns the tools, hooks and organisation of its agent.
     pub(crate) fn parts(&self) -> AgentParts {
-        AgentParts { tools: self.catalogue.clone(), hooks: self.hooks.clone(), org: self.org }
+        AgentParts { tools: self.catalogue.clone(), hooks: self.hooks.hooks.clone(), org: self.org }
     }
 
     /// Returns whether callers with this reach may use it.
@@ -284,16 +182,22 @@ impl ResolvedAgent {
         self.org.is_none_or(|org| reach.covers(org))
     }
 
-    fn of(package: Package, contracts: Vec<ToolContract>, own: AgentParts, gate: PolicyEvaluator) -> Self {
+    fn of(
+        package: Package,
+        contracts: Vec<ToolContract>,
+        parts: AgentParts,
+        hooks: HookRunner,
+        evaluator: PolicyEvaluator,
+    ) -> Self {
         let tools = canonical_json::fingerprint(&without_programs(&contracts));
         let may_run =
             |contract: &&ToolContract| !always_denies(&package.policy, &package.agent, &contract.name);
         let shown = contracts.iter().filter(may_run).cloned().collect();
         let pinned = PinnedPackage { package: package.clone(), contracts: Some(contracts.clone()) };
         let blobs = pinned.to_blobs();
-        let (fingerprint, policy) = (Hash::of(&blobs[0]), gate.version(&package.policy));
+        let (fingerprint, policy) = (Hash::of(&blobs[0]), evaluator.version(&package.policy));
         let (budgets, stored) = (Arc::new(package.budgets.clone()), AtomicBool::new(false));
-        let AgentParts { tools: catalogue, hooks, org } = own;
+        let AgentParts { tools: catalogue, org, .. } = parts;
         Self {
             package,
             fingerprint,
@@ -304,7 +208,7 @@ impl ResolvedAgent {
             shown,
             tools,
             policy,
-            gate,
+            evaluator,
             budgets,
             blobs,
             stored,
@@ -327,8 +231,8 @@ impl ResolvedAgent {
     }
 
     /// Returns the most tokens of one reply, for metered turns.
-    pub(crate) fn reply_tokens(&self, services: &RuntimeServices) -> u32 {
-        self.budgets.reply_tokens.unwrap_or(services.limits.reply_tokens)
+    pub(crate) fn reply_tokens(&self, limits: &Limits) -> u32 {
+        self.budgets.reply_tokens.unwrap_or(limits.reply_tokens)
     }
 
     /// Returns the blobs to store, or nothing if this process has stored them.

@@ -212,7 +212,7 @@ fn attach_if_oversized(
     result: ToolResult,
     mut writes: CallWrites,
 ) -> (ToolResult, CallWrites) {
-    let Limits { result_shown_bytes, preview_bytes, .. } = scope.services.limits;
+    let Limits { result_shown_bytes, preview_bytes, .. } = *scope.services.limits;
     let reads_on = scope.resolved_agent.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
     let value = match result {
         ToolResult::Ok(value) if json_size(&value) > result_shown_bytes => value,

@@ -2,7 +2,7 @@
 //!
 //! A call never writes to the store. It sends facts to the driver, which owns the journal, and waits until they are
 //! durable where necessary. A call and the calls of other tools that it makes share one [`CallJournal`].
-use crate::agents::resolved_agent::RuntimeServices;
+use crate::calls::tool_runner::ToolServices;
 use crate::limits::budget_meter::{short_of, wait_for};
 use crate::turn::host::HostTier;
 use crate::turn::inline_host::not_durable;
@@ -51,7 +51,7 @@ pub(crate) struct CallWrites {
 
 /// The journal of one call of a batch, shared with the calls that it makes.
 pub(crate) struct CallJournal {
-    pub(crate) services: Arc<RuntimeServices>,
+    pub(crate) services: Arc<ToolServices>,
     pub(crate) tier: HostTier,
     /// The history of the turn when this drive began.
     pub(crate) history: Arc<TurnHistory>,
@@ -307,7 +307,7 @@ impl CallJournal {
 
     /// Returns whether the usage of the call is metered. An operator may set a budget while it runs.
     pub(crate) fn is_metered(&self) -> bool {
-        self.metered || (self.tier == HostTier::Durable && self.services.budgets_are_set())
+        self.metered || (self.tier == HostTier::Durable && self.services.budgets.are_set())
     }
 
     /// Reserves budget, or returns the budget that is short.

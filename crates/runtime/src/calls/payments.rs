@@ -5,11 +5,12 @@
 //! idempotency key.
 //!
 //! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
-//! the outbox ([`outlast_ports::payment_outbox`]), and [`retry_payment_outbox`] retries it until it succeeds. Payments of a running call are in
+//! the outbox ([`outlast_ports::payment_outbox`]), and [`PaymentOutbox`] retries it until it succeeds. Payments of a running call are in
 //! `tool_call_scope/call_payments.rs`.
-use crate::agents::resolved_agent::RuntimeServices;
+use crate::delivery::live::LiveHub;
 use futures_util::future::{Either, select};
 use outlast_ports::ResultFuture;
+use outlast_ports::clock::Clock;
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::payment_outbox::PaymentBackoff;
 use outlast_ports::store::Store;
@@ -27,11 +28,19 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// The pause after the store could not be read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-impl RuntimeServices {
+/// Calls the payment authority, if one is configured.
+#[derive(Clone)]
+pub(crate) struct PaymentClient {
+    pub(crate) authority: Option<Arc<dyn PaymentAuthority>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Arc<Limits>,
+}
+
+impl PaymentClient {
     /// Returns the payment authority, or an error if none is configured.
     pub(crate) fn authority(&self) -> Result<&Arc<dyn PaymentAuthority>, Error> {
         let missing = || Error::new(Kind::PortMissing, "no payment authority is configured");
-        self.payments.as_ref().ok_or_else(missing)
+        self.authority.as_ref().ok_or_else(missing)
     }
 
     /// Waits for an answer of the authority, up to the deadline.
@@ -107,67 +116,69 @@ impl RuntimeServices {
     }
 }
 
-/// Retries outbox payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
-pub(crate) async fn retry_payment_outbox(
-    services: Arc<RuntimeServices>,
-    store: Arc<dyn Store>,
-    mut bell: watch::Receiver<()>,
-    mut stopping: watch::Receiver<bool>,
-) {
-    loop {
-        bell.borrow_and_update();
-        let sent = tokio::select! {
-            biased;
-            // An interrupted request is repeated under the same idempotency key.
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            sent = tell_due(&services, store.as_ref()) => sent,
-        };
-        let pause = sent.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what the payment authority is owed could not be looked at");
-            LOOK_AGAIN
-        });
-        tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            _ = bell.changed() => {}
-            () = services.clock.sleep(pause) => {}
-        }
-    }
+/// The payments that the authority did not accept to settle or release yet.
+pub(crate) struct PaymentOutbox {
+    pub(crate) payments: PaymentClient,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hub: Arc<LiveHub>,
 }
 
-/// Sends the outbox payments that are due. Returns how long to wait before the next check.
-async fn tell_due(services: &RuntimeServices, store: &dyn Store) -> Result<Duration, Error> {
-    let Limits { payment_first: first, payment_most: most, .. } = services.limits;
-    loop {
-        let now = services.clock.now();
-        match store.next_payment_due().await? {
-            Some(due) if due <= now => {}
-            Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
-            None => return Ok(LONGEST_SLEEP),
-        }
-        // One at a time, so that other workers can take the rest while one request hangs.
-        for pending in store.take_due_payments(PaymentBackoff { first, pause_max: most }, now, 1).await? {
-            tell_one(services, store, pending).await?;
-        }
-    }
-}
-
-async fn tell_one(
-    services: &RuntimeServices,
-    store: &dyn Store,
-    pending: PendingPayment,
-) -> Result<(), Error> {
-    let PendingPayment { session, turn, payment, attempts, .. } = pending;
-    match services.send_payment_decision(&payment).await {
-        Ok(concluded) => {
-            if let Some(last) = store.told(turn, concluded, services.clock.now()).await? {
-                services.hub.committed(session, last);
+impl PaymentOutbox {
+    /// Retries payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
+    pub(crate) async fn retry(self, mut bell: watch::Receiver<()>, mut stopping: watch::Receiver<bool>) {
+        loop {
+            bell.borrow_and_update();
+            let sent = tokio::select! {
+                biased;
+                // An interrupted request is repeated under the same idempotency key.
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                sent = self.send_due() => sent,
+            };
+            let pause = sent.unwrap_or_else(|error| {
+                tracing::warn!(%error, "what the payment authority is owed could not be looked at");
+                LOOK_AGAIN
+            });
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                _ = bell.changed() => {}
+                () = self.payments.clock.sleep(pause) => {}
             }
-            Ok(())
         }
-        Err(error) => {
-            tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not take it");
-            store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
+    }
+
+    /// Sends the payments that are due. Returns how long to wait before the next check.
+    async fn send_due(&self) -> Result<Duration, Error> {
+        let Limits { payment_first: first, payment_most: most, .. } = *self.payments.limits;
+        loop {
+            let now = self.payments.clock.now();
+            match self.store.next_payment_due().await? {
+                Some(due) if due <= now => {}
+                Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
+                None => return Ok(LONGEST_SLEEP),
+            }
+            // One at a time, so that other workers can take the rest while one request hangs.
+            let backoff = PaymentBackoff { first, pause_max: most };
+            for pending in self.store.take_due_payments(backoff, now, 1).await? {
+                self.send(pending).await?;
+            }
+        }
+    }
+
+    async fn send(&self, pending: PendingPayment) -> Result<(), Error> {
+        let PendingPayment { session, turn, payment, attempts, .. } = pending;
+        match self.payments.send_payment_decision(&payment).await {
+            Ok(concluded) => {
+                let told = self.store.told(turn, concluded, self.payments.clock.now()).await?;
+                if let Some(last) = told {
+                    self.hub.committed(session, last);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not take it");
+                self.store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
+            }
         }
     }
 }

@@ -107,7 +107,7 @@ async fn check(
     provenance: &mut Provenance,
 ) -> Result<CheckedCall, CallRefusal> {
     let CallRequest { ask, labels, trusted, around, cancel } = request;
-    let (agent, limits) = (hooks.resolved_agent, &hooks.services.limits);
+    let (agent, limits) = (hooks.resolved_agent, hooks.limits());
     let contract = agent.contract_of(&ask.tool).ok_or_else(|| unknown(&ask.tool, &agent.shown))?;
     if agent.catalogue.provider(&ask.tool).is_err() {
         return Err(unknown(&ask.tool, &agent.shown).into());
@@ -156,7 +156,7 @@ pub(crate) async fn whole_arguments<'v>(
     held: &AttachmentResolver,
     cancel: &CancelSignal,
 ) -> Result<Cow<'v, Value>, Error> {
-    limits::check_depth("json_depth", arguments, hooks.services.limits.json_depth)?;
+    limits::check_depth("json_depth", arguments, hooks.limits().json_depth)?;
     let whole = held.project(arguments, &contract.input).await?;
     tokio::select! {
         biased;
@@ -175,7 +175,7 @@ pub(crate) async fn payload(
 ) -> Result<Option<Value>, Error> {
     let agent = hooks.resolved_agent;
     let provider = agent.catalogue.provider(&contract.name)?;
-    let deadline = contract.deadline.unwrap_or(hooks.services.limits.tool_deadline);
+    let deadline = contract.deadline.unwrap_or(hooks.limits().tool_deadline);
     let prepared = async { provider.prepare(hooks.caller.session, &contract.name, whole).await };
     agent.run_within_deadline(prepared, deadline, cancel).await
 }

@@ -16,9 +16,10 @@ mod storage;
 
 pub(crate) use storage::CallStorage;
 
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::call_journal::CallJournal;
 use crate::calls::catalogue::Caller;
+use crate::calls::tool_runner::ToolServices;
 use crate::policy::hooks::HookLabels;
 use crate::turn::cancel::CancelSignal;
 use crate::turn::inline_host::not_durable;
@@ -34,7 +35,7 @@ use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_views::AttachmentView;
 use outlast_vocab::effect::{DirectCall, Reply};
 use outlast_vocab::envelope::effect_id;
-use outlast_vocab::event::{LiveEvent, LiveEventKind};
+use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelName, PluginName, ToolName, shown};
@@ -82,7 +83,7 @@ pub(crate) struct CallCircumstances {
 
 /// One running call.
 pub(crate) struct ToolCallScope {
-    pub(crate) services: Arc<RuntimeServices>,
+    pub(crate) services: Arc<ToolServices>,
     pub(crate) resolved_agent: Arc<ResolvedAgent>,
     pub(crate) call: CallIdentity,
     pub(crate) circumstances: CallCircumstances,
@@ -160,8 +161,7 @@ impl ToolCallScope {
 
     /// Sends a live event to everyone who watches the session.
     pub(crate) fn tell(&self, what: LiveEventKind) {
-        let Caller { session, turn } = self.call.caller;
-        self.services.hub.tell(session, || LiveEvent { turn, what });
+        self.services.hub.publish(self.call.caller, || what);
     }
 }
 

@@ -10,9 +10,9 @@ mod take_over;
 use crate::calls::call::{ClaimedCall, perform};
 use crate::calls::call_journal::{CallJournal, CallMessage, CallState, CallWrites};
 use crate::calls::tool_call_scope::{CallCircumstances, CallIdentity, CallStorage, CallUsage, ToolCallScope};
+use crate::calls::tool_runner::ToolRunner;
 use crate::limits::budget_meter::{named, wait_for};
 use crate::limits::tool_limits::CallPermit;
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::Host;
 use crate::turn::undo::undoable;
 use crate::views::metrics::TurnPhase;
@@ -80,7 +80,7 @@ pub(crate) enum CallCompletion {
 
 /// Runs the batch until every call has a result or the turn parks.
 pub(crate) async fn run<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     batch: RunToolsStep,
     host: &mut H,
 ) -> Result<Step, Error> {
@@ -162,7 +162,7 @@ enum BatchProgress {
 
 /// Runs the calls that have to run. The driver stays here, so every write of the batch goes through one place.
 async fn work<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     slots: &mut [BatchCallSlot],
     one_by_one: bool,
     host: &mut H,
@@ -250,10 +250,10 @@ async fn work<H: Host>(
     }
 }
 
-fn scheduling(turn: &ActiveTurn<'_>, slot: &BatchCallSlot) -> CallScheduling {
+fn scheduling(turn: &ToolRunner<'_>, slot: &BatchCallSlot) -> CallScheduling {
     match &slot.state {
         BatchCallState::Run(call, _) => {
-            let contract = turn.resolved_agent.contract_of(&call.tool);
+            let contract = turn.run.agent.contract_of(&call.tool);
             contract.map(|contract| contract.scheduling.clone()).unwrap_or_default()
         }
         BatchCallState::Pending(_) | BatchCallState::Settled(_) => CallScheduling::Parallel,
@@ -302,7 +302,7 @@ async fn take<H: Host>(
 
 /// Records the answer of a call. Returns whether the call has its result now.
 fn settle<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     slot: &mut BatchCallSlot,
     completion: CallCompletion,
     host: &mut H,
@@ -312,7 +312,7 @@ fn settle<H: Host>(
         CallCompletion::Ran(_, outcome, CallWrites { values, files, undo }) => {
             let result = result_of(&outcome);
             note_undo(undo, host);
-            let cost = turn.resolved_agent.charged(&call.tool, &outcome);
+            let cost = turn.run.agent.charged(&call.tool, &outcome);
             host.buffer_fact(Fact::Answered(EffectAnswered {
                 claim: slot.claim,
                 outcome: outcome.into(),
@@ -324,7 +324,7 @@ fn settle<H: Host>(
         }
         CallCompletion::Completed(_, resolution, result) => {
             if let (Resolution::Ok(value), None) = (&resolution, host.history().undo_of(&slot.key)) {
-                note_undo(undoable(turn.resolved_agent, &slot.key, call, value), host);
+                note_undo(undoable(turn.run.agent, &slot.key, call, value), host);
             }
             Some(result)
         }
@@ -369,7 +369,7 @@ fn may_have_begun(slot: &BatchCallSlot, runs: bool, waits: &[Wait], history: &Tu
 
 /// Records an outcome for every call that did not finish, because the turn is cancelled.
 fn give_up<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     slots: &mut [BatchCallSlot],
     waiting: &BTreeMap<usize, Vec<Wait>>,
     order: &CallBatch<'_>,
@@ -387,14 +387,14 @@ fn give_up<H: Host>(
         let outcome = failure.map_or(ToolOutcome::Unknown, |(kind, detail)| {
             ToolOutcome::Done(ToolResult::Err(Failure::new(kind, detail)))
         });
-        let cost = turn.resolved_agent.charged(&call.tool, &outcome);
+        let cost = turn.run.agent.charged(&call.tool, &outcome);
         host.buffer_fact(Fact::Answered(EffectAnswered { claim: slot.claim, outcome: outcome.into(), cost }));
     }
 }
 
 /// Returns the future that runs one slot.
 fn start<'a, H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     index: usize,
     slot: &BatchCallSlot,
     host: &H,
@@ -421,21 +421,21 @@ fn start<'a, H: Host>(
 
 /// Creates the scope of a call of the batch.
 fn scope_of<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     index: usize,
     (slot, prepared): (&BatchCallSlot, &PreparedCall),
     host: &H,
     to_driver: &mpsc::Sender<CallMessage>,
 ) -> ToolCallScope {
-    let (services, caller) = (turn.services, turn.caller);
+    let (services, caller) = (turn.services, turn.run.caller);
     let call = CallIdentity {
         caller,
-        org: turn.org,
-        lease: turn.lease,
+        org: turn.run.org,
+        lease: turn.run.lease,
         key: slot.key.clone(),
         tool: prepared.tool.clone(),
         class: slot.class,
-        trusted: turn.resolved_agent.trusts(&prepared.tool),
+        trusted: turn.run.agent.trusts(&prepared.tool),
         labels: prepared.labels.clone(),
     };
     let journal = CallJournal {
@@ -449,9 +449,12 @@ fn scope_of<H: Host>(
     };
     ToolCallScope {
         services: services.clone(),
-        resolved_agent: turn.resolved_agent.clone(),
+        resolved_agent: turn.run.agent.clone(),
         call,
-        circumstances: CallCircumstances { hook_labels: turn.hook_labels.clone(), spending: host.spending() },
+        circumstances: CallCircumstances {
+            hook_labels: turn.sources.hooks.clone(),
+            spending: host.spending(),
+        },
         journal: Arc::new(journal),
         storage: CallStorage::new(services.clone(), caller.session, host.store().cloned()),
         cancel: turn.cancel.clone(),

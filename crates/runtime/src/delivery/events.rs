@@ -1,11 +1,14 @@
-//! Follows one session from a cursor: records from the store, live events from this process.
-use crate::agents::resolved_agent::RuntimeServices;
+//! Merges the records of one session with its live events, from a cursor on.
+//!
+//! [`crate::delivery::live`] only signals that there are records. This layer reads them from the store, also those of other
+//! processes, and keeps them in order with the live events.
 use crate::delivery::live::{LiveListener, Signal};
+use outlast_ports::clock::Clock;
 use outlast_ports::inbox::AcceptReceipt;
 use outlast_ports::store::Store;
+use outlast_vocab::Error;
 use outlast_vocab::event::Event;
 use outlast_vocab::record::Seq;
-use outlast_vocab::{Error, SessionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,56 +18,44 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of one session.
 pub struct SessionEventStream {
-    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
-    session: SessionId,
+    clock: Arc<dyn Clock>,
+    /// The number of records that are read at once.
+    page_rows: usize,
+    live: LiveListener,
     after: Seq,
-    line: LiveListener,
     ready: VecDeque<Event>,
     /// Whether there may be unread records.
-    look: bool,
+    may_have_records: bool,
     /// The last record that may be returned now. Live events that came before a record are returned before
     /// it.
     upto: Seq,
 }
 
 impl SessionEventStream {
-    /// Reads from a cursor. It subscribes to live events first, so nothing is missed between reading and
-    /// following.
-    pub fn new(
-        services: Arc<RuntimeServices>,
+    /// Reads the session of a listener from a cursor. The listener exists first, so nothing is missed between reading
+    /// and following.
+    pub(crate) fn new(
         store: Arc<dyn Store>,
-        session: SessionId,
+        clock: Arc<dyn Clock>,
+        page_rows: usize,
+        live: LiveListener,
         after: Seq,
     ) -> Self {
-        let line = LiveListener::new(services.clone(), session);
-        Self {
-            services,
-            store,
-            session,
-            after,
-            line,
-            ready: VecDeque::new(),
-            look: true,
-            upto: Seq(u64::MAX),
-        }
+        let (ready, upto) = (VecDeque::new(), Seq(u64::MAX));
+        Self { store, clock, page_rows, live, after, ready, may_have_records: true, upto }
     }
 
-    /// Reads from an input, over a subscription that began before its turn.
+    /// Starts at an input, over a listener that began before its turn.
     ///
-    /// The subscription buffers the live events of the turn. Records are returned in step with it, however
-    /// late the reader starts.
-    pub(crate) fn of_input(
-        services: Arc<RuntimeServices>,
-        store: Arc<dyn Store>,
-        line: LiveListener,
-        accepted: &AcceptReceipt,
-    ) -> Self {
-        let AcceptReceipt { session, place, .. } = *accepted;
+    /// The listener buffers the live events of the turn. Records are returned in step with it, however late the reader
+    /// starts.
+    #[must_use]
+    pub(crate) fn starting_at(self, accepted: &AcceptReceipt) -> Self {
+        let AcceptReceipt { place, duplicate, .. } = *accepted;
         // The turn of a duplicate input may have ended long ago, without live events.
-        let upto = if accepted.duplicate { Seq(u64::MAX) } else { place.seq };
-        let after = Seq(place.seq.0.saturating_sub(1));
-        Self { services, store, session, after, line, ready: VecDeque::new(), look: true, upto }
+        let upto = if duplicate { self.upto } else { place.seq };
+        Self { after: Seq(place.seq.0.saturating_sub(1)), upto, ..self }
     }
 
     /// Returns the next event, waiting for it if necessary.
@@ -75,12 +66,12 @@ impl SessionEventStream {
             }
             let signal = tokio::select! {
                 biased;
-                signal = self.line.next() => signal,
-                () = self.services.clock.sleep(LOOK_AGAIN) => Signal::Committed(Seq(u64::MAX)),
+                signal = self.live.next() => signal,
+                () = self.clock.sleep(LOOK_AGAIN) => Signal::Committed(Seq(u64::MAX)),
             };
             match signal {
                 Signal::Live(live) => return Ok(Event::Live(live)),
-                Signal::Committed(seq) => (self.look, self.upto) = (true, seq),
+                Signal::Committed(seq) => (self.may_have_records, self.upto) = (true, seq),
                 Signal::Missed(frames) => return Ok(Event::Missed { frames }),
             }
         }
@@ -88,9 +79,9 @@ impl SessionEventStream {
 
     /// Returns the next durable event if there is one already.
     pub async fn past(&mut self) -> Result<Option<Event>, Error> {
-        if self.ready.is_empty() && self.look {
-            let page = self.store.records(self.session, self.after, self.services.limits.page_rows).await?;
-            self.look = page.len() == self.services.limits.page_rows;
+        if self.ready.is_empty() && self.may_have_records {
+            let page = self.store.records(self.live.session(), self.after, self.page_rows).await?;
+            self.may_have_records = page.len() == self.page_rows;
             self.ready.extend(page.into_iter().map(|record| Event::Durable(Box::new(record))));
         }
         let may_go = |event: &mut Event| event.seq().is_none_or(|seq| seq <= self.upto);

@@ -1,7 +1,8 @@
 //! Follows the records of all visible sessions from a cursor.
 //!
 //! To follow one session with its live events, use [`crate::delivery::events`].
-use crate::agents::resolved_agent::RuntimeServices;
+use crate::delivery::live::LiveHub;
+use outlast_ports::clock::Clock;
 use outlast_ports::journal::{FeedCursor, FeedRecord};
 use outlast_ports::store::Store;
 use outlast_vocab::Error;
@@ -15,27 +16,31 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of the records of all visible sessions.
 pub struct RecordFeed {
-    services: Arc<RuntimeServices>,
+    clock: Arc<dyn Clock>,
+    /// The number of records that are read at once.
+    page_rows: usize,
     store: Arc<dyn Store>,
     /// The store over all organisations. Only the end of its feed is read, and it is never returned.
     whole: Arc<dyn Store>,
     after: FeedCursor,
     /// The position up to which all visible records were read.
     looked: FeedCursor,
-    news: watch::Receiver<u64>,
+    commits: watch::Receiver<u64>,
     ready: VecDeque<FeedRecord>,
 }
 
 impl RecordFeed {
     /// Reads from a cursor. `store` shows the visible part of `whole`.
     pub(crate) fn new(
-        services: Arc<RuntimeServices>,
+        hub: &LiveHub,
+        clock: Arc<dyn Clock>,
+        page_rows: usize,
         (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
         after: FeedCursor,
     ) -> Self {
-        let mut news = services.hub.news();
-        news.mark_changed();
-        Self { services, store, whole, after, looked: after, news, ready: VecDeque::new() }
+        let mut commits = hub.subscribe_commits();
+        commits.mark_changed();
+        Self { clock, page_rows, store, whole, after, looked: after, commits, ready: VecDeque::new() }
     }
 
     /// Returns the next record, waiting for it if necessary.
@@ -46,8 +51,8 @@ impl RecordFeed {
             }
             tokio::select! {
                 biased;
-                changed = self.news.changed() => if changed.is_err() { self.services.clock.sleep(LOOK_AGAIN).await },
-                () = self.services.clock.sleep(LOOK_AGAIN) => {}
+                changed = self.commits.changed() => if changed.is_err() { self.clock.sleep(LOOK_AGAIN).await },
+                () = self.clock.sleep(LOOK_AGAIN) => {}
             }
         }
     }
@@ -55,8 +60,8 @@ impl RecordFeed {
     /// Returns the next record if there is one already.
     pub async fn past(&mut self) -> Result<Option<FeedRecord>, Error> {
         if self.ready.is_empty() {
-            self.news.mark_unchanged();
-            let most = self.services.limits.page_rows;
+            self.commits.mark_unchanged();
+            let most = self.page_rows;
             // Read before the page: if the page is not full, all later visible records come after this
             // position.
             let end = self.whole.feed_end().await?;
@@ -99,20 +104,15 @@ pub async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::catalogue::ToolCatalogue;
-    use crate::worker::system::{SystemClock, SystemEntropy};
+    use crate::worker::system::SystemClock;
     use outlast_ledger::memory::MemoryStore;
     use outlast_ports::inbox::SessionTarget;
     use outlast_views::Org;
     use outlast_vocab::access::Access;
-    use outlast_vocab::{Limits, Millis, OrgId, SessionId};
+    use outlast_vocab::{Millis, OrgId, SessionId};
 
     #[tokio::test]
     async fn feed_scans_foreign_records_once_and_misses_none() {
-        let tools = ToolCatalogue::new(Vec::new()).unwrap();
-        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let limits = Limits { page_rows: 2, ..Limits::default() };
-        let services = Arc::new(RuntimeServices::new(Vec::new(), tools, clock, entropy, limits));
         let whole: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let org = |number| Org {
             id: OrgId::from_u128(number),
@@ -128,7 +128,13 @@ mod tests {
             let session = SessionId::from_u128(number);
             store.open(SessionTarget::New(session), Millis(0)).await.unwrap()
         };
-        let mut feed = RecordFeed::new(services, (own.clone(), whole.clone()), FeedCursor(0));
+        let mut feed = RecordFeed::new(
+            &LiveHub::new(1),
+            Arc::new(SystemClock),
+            2,
+            (own.clone(), whole.clone()),
+            FeedCursor(0),
+        );
         for number in 10..15 {
             open(&others, number).await;
         }

@@ -3,7 +3,7 @@
 //! Nothing is stored here, and watchers never slow a turn. A watcher that falls behind loses the oldest
 //! frames and learns how many. It reads durable records from the store. A session without watchers costs
 //! nothing.
-use crate::views::unreported_write_time::UnreportedWriteTime;
+use crate::calls::catalogue::Caller;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::event::{LiveEvent, LiveEventKind};
 use outlast_vocab::record::{Seq, TurnEnd};
@@ -30,15 +30,13 @@ pub enum Signal {
 /// The queues of all watched sessions, and the ends of turns that are driven here.
 #[derive(Debug)]
 pub struct LiveHub {
-    lines: Mutex<HashMap<SessionId, Vec<Arc<WatcherQueue>>>>,
+    queues: Mutex<HashMap<SessionId, Vec<Arc<WatcherQueue>>>>,
     ends: Mutex<TurnEnds>,
     frames: usize,
-    /// Replies that are streaming now. Lock this before `lines`.
-    saying: Mutex<HashMap<SessionId, StreamingReply>>,
+    /// Replies that are streaming now. Lock this before `queues`.
+    streaming: Mutex<HashMap<SessionId, StreamingReply>>,
     /// Counts commits of this process, in any session.
-    news: watch::Sender<u64>,
-    /// Waits for writes that are not stored yet.
-    pub(crate) unreported_writes: UnreportedWriteTime,
+    commits: watch::Sender<u64>,
 }
 
 /// The text of a reply that is still streaming.
@@ -62,16 +60,15 @@ impl StreamingReply {
 /// A reply that is streaming. Dropping it ends the reply, however it ended.
 pub(crate) struct ReplyPublisher<'a> {
     hub: &'a LiveHub,
-    session: SessionId,
-    turn: TurnId,
+    caller: Caller,
 }
 
 impl ReplyPublisher<'_> {
-    /// Sends a piece of text to watchers, and buffers it for late ones.
-    pub(crate) fn say(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
-        let mut saying = lock(&self.hub.saying);
-        let reply = saying.entry(self.session).or_insert_with(|| StreamingReply {
-            turn: self.turn,
+    /// Publishes a piece of text, and buffers it for watchers who join late.
+    pub(crate) fn publish(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
+        let mut streaming = lock(&self.hub.streaming);
+        let reply = streaming.entry(self.caller.session).or_insert_with(|| StreamingReply {
+            turn: self.caller.turn,
             key: key.clone(),
             attempt,
             text: String::new(),
@@ -81,18 +78,18 @@ impl ReplyPublisher<'_> {
         }
         reply.text.push_str(piece);
         let text = || LiveEventKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
-        self.hub.tell(self.session, || LiveEvent { turn: self.turn, what: text() });
+        self.hub.publish(self.caller, text);
     }
 
     /// Discards the text so far.
-    pub(crate) fn forget(&self) {
-        lock(&self.hub.saying).remove(&self.session);
+    pub(crate) fn discard(&self) {
+        lock(&self.hub.streaming).remove(&self.caller.session);
     }
 }
 
 impl Drop for ReplyPublisher<'_> {
     fn drop(&mut self) {
-        self.forget();
+        self.discard();
     }
 }
 
@@ -113,7 +110,7 @@ struct DrivenTurn {
 #[derive(Debug, Default)]
 struct WatcherQueue {
     waiting: Mutex<QueuedSignals>,
-    news: Notify,
+    changed: Notify,
 }
 
 /// Queued frames and commit notifications, in order of arrival.
@@ -126,9 +123,9 @@ struct QueuedSignals {
 
 /// A watcher of a session. Dropping it unsubscribes.
 pub struct LiveListener {
-    services: Arc<crate::RuntimeServices>,
+    hub: Arc<LiveHub>,
     session: SessionId,
-    line: Arc<WatcherQueue>,
+    queue: Arc<WatcherQueue>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,52 +136,51 @@ impl LiveHub {
     /// Creates a hub whose queues hold this many frames per watcher.
     pub fn new(frames: usize) -> Self {
         Self {
-            lines: Mutex::default(),
+            queues: Mutex::default(),
             ends: Mutex::default(),
             frames,
-            saying: Mutex::default(),
-            news: watch::Sender::new(0),
-            unreported_writes: UnreportedWriteTime::default(),
+            streaming: Mutex::default(),
+            commits: watch::Sender::new(0),
         }
     }
 
     /// Subscribes to commits of this process. The value is only a counter.
-    pub fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(crate) fn subscribe_commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
     }
 
     /// Notifies the watchers of a session of new records, up to this one.
     pub fn committed(&self, session: SessionId, last: Seq) {
-        self.news.send_modify(|count| *count = count.wrapping_add(1));
-        for line in lock(&self.lines).get(&session).into_iter().flatten() {
-            let mut waiting = lock(&line.waiting);
+        self.commits.send_modify(|count| *count = count.wrapping_add(1));
+        for queue in lock(&self.queues).get(&session).into_iter().flatten() {
+            let mut waiting = lock(&queue.waiting);
             match waiting.signals.back_mut() {
                 Some(Signal::Committed(seq)) => *seq = last,
                 _ => waiting.signals.push_back(Signal::Committed(last)),
             }
-            line.news.notify_one();
+            queue.changed.notify_one();
         }
     }
 
-    /// Sends a live event to the watchers of a session. `frame` is called only if there are any.
-    pub fn tell(&self, session: SessionId, frame: impl FnOnce() -> LiveEvent) {
-        let lines = lock(&self.lines);
-        let Some(lines) = lines.get(&session) else { return };
-        let frame = frame();
-        for line in lines {
-            let mut waiting = lock(&line.waiting);
+    /// Publishes a live event of a turn to the watchers of its session. `what` is called only if there are any.
+    pub(crate) fn publish(&self, Caller { session, turn }: Caller, what: impl FnOnce() -> LiveEventKind) {
+        let queues = lock(&self.queues);
+        let Some(queues) = queues.get(&session) else { return };
+        let event = LiveEvent { turn, what: what() };
+        for queue in queues {
+            let mut waiting = lock(&queue.waiting);
             if waiting.frames >= self.frames {
                 waiting.drop_oldest();
             }
-            waiting.signals.push_back(Signal::Live(frame.clone()));
+            waiting.signals.push_back(Signal::Live(event.clone()));
             waiting.frames += 1;
-            line.news.notify_one();
+            queue.changed.notify_one();
         }
     }
 
     /// Begins a streamed reply in a session.
-    pub(crate) fn speaker(&self, session: SessionId, turn: TurnId) -> ReplyPublisher<'_> {
-        ReplyPublisher { hub: self, session, turn }
+    pub(crate) fn reply(&self, caller: Caller) -> ReplyPublisher<'_> {
+        ReplyPublisher { hub: self, caller }
     }
 
     /// Registers a turn that is driven here, so that callers can wait for its end.
@@ -227,18 +223,18 @@ impl LiveHub {
 
 impl LiveListener {
     /// Watches a session. If a reply is streaming, its text so far is delivered first.
-    pub fn new(services: Arc<crate::RuntimeServices>, session: SessionId) -> Self {
-        let line = Arc::new(WatcherQueue::default());
+    pub fn new(hub: Arc<LiveHub>, session: SessionId) -> Self {
+        let queue = Arc::new(WatcherQueue::default());
         {
-            let saying = lock(&services.hub.saying);
-            if let Some(reply) = saying.get(&session) {
-                let mut waiting = lock(&line.waiting);
+            let streaming = lock(&hub.streaming);
+            if let Some(reply) = streaming.get(&session) {
+                let mut waiting = lock(&queue.waiting);
                 waiting.signals.push_back(Signal::Live(reply.frame()));
                 waiting.frames += 1;
             }
-            lock(&services.hub.lines).entry(session).or_default().push(line.clone());
+            lock(&hub.queues).entry(session).or_default().push(queue.clone());
         }
-        Self { services, session, line }
+        Self { hub, session, queue }
     }
 
     /// Returns the watched session.
@@ -252,12 +248,12 @@ impl LiveListener {
             if let Some(signal) = self.ready() {
                 return signal;
             }
-            self.line.news.notified().await;
+            self.queue.changed.notified().await;
         }
     }
 
     fn ready(&self) -> Option<Signal> {
-        let mut waiting = lock(&self.line.waiting);
+        let mut waiting = lock(&self.queue.waiting);
         if waiting.missed > 0 {
             return Some(Signal::Missed(std::mem::take(&mut waiting.missed)));
         }
@@ -292,11 +288,11 @@ impl QueuedSignals {
 
 impl Drop for LiveListener {
     fn drop(&mut self) {
-        let mut lines = lock(&self.services.hub.lines);
-        if let Some(watchers) = lines.get_mut(&self.session) {
-            watchers.retain(|line| !Arc::ptr_eq(line, &self.line));
+        let mut queues = lock(&self.hub.queues);
+        if let Some(watchers) = queues.get_mut(&self.session) {
+            watchers.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
             if watchers.is_empty() {
-                lines.remove(&self.session);
+                queues.remove(&self.session);
             }
         }
     }
@@ -305,52 +301,41 @@ impl Drop for LiveListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::catalogue::ToolCatalogue;
-    use crate::worker::system::{SystemClock, SystemEntropy};
-    use outlast_vocab::Limits;
 
-    fn services_with(frames: usize) -> Arc<crate::RuntimeServices> {
-        let limits = Limits { live_frames: frames, ..Limits::default() };
-        let tools = ToolCatalogue::new(Vec::new()).unwrap();
-        Arc::new(crate::RuntimeServices::new(
-            Vec::new(),
-            tools,
-            Arc::new(SystemClock),
-            Arc::new(SystemEntropy),
-            limits,
-        ))
+    const SESSION: SessionId = SessionId::from_u128(1);
+    const CALLER: Caller = Caller { session: SESSION, turn: TurnId::from_u128(1) };
+
+    fn hub(frames: usize) -> Arc<LiveHub> {
+        Arc::new(LiveHub::new(frames))
     }
 
-    fn note(text: &str) -> LiveEvent {
-        let what = LiveEventKind::Progress { key: ReplayKey::turn(0), note: text.into() };
-        LiveEvent { turn: TurnId::from_u128(1), what }
+    fn note(text: &str) -> LiveEventKind {
+        LiveEventKind::Progress { key: ReplayKey::turn(0), note: text.into() }
     }
 
     #[tokio::test]
     async fn slow_reader_loses_oldest_frames_and_gets_count() {
-        let services = services_with(2);
-        let session = SessionId::from_u128(1);
-        let listener = LiveListener::new(services.clone(), session);
+        let hub = hub(2);
+        let listener = LiveListener::new(hub.clone(), SESSION);
         for text in ["a", "b", "c"] {
-            services.hub.tell(session, || note(text));
+            hub.publish(CALLER, || note(text));
         }
-        services.hub.committed(session, Seq(3));
+        hub.committed(SESSION, Seq(3));
         assert!(matches!(listener.next().await, Signal::Missed(1)));
-        assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
-        assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
+        assert!(matches!(listener.next().await, Signal::Live(live) if live.what == note("b")));
+        assert!(matches!(listener.next().await, Signal::Live(live) if live.what == note("c")));
         assert!(matches!(listener.next().await, Signal::Committed(Seq(3))));
     }
 
     #[tokio::test]
     async fn stuck_reader_queue_stays_bounded() {
-        let services = services_with(8);
-        let session = SessionId::from_u128(1);
-        let listener = LiveListener::new(services.clone(), session);
+        let hub = hub(8);
+        let listener = LiveListener::new(hub.clone(), SESSION);
         for n in 1..=10_000 {
-            services.hub.tell(session, || note("a"));
-            services.hub.committed(session, Seq(n));
+            hub.publish(CALLER, || note("a"));
+            hub.committed(SESSION, Seq(n));
         }
-        assert_eq!(lock(&listener.line.waiting).signals.len(), 17);
+        assert_eq!(lock(&listener.queue.waiting).signals.len(), 17);
         assert!(matches!(listener.next().await, Signal::Missed(9_992)));
         assert!(matches!(listener.next().await, Signal::Committed(Seq(9_992))));
         for n in 9_993..=10_000 {
@@ -361,47 +346,45 @@ mod tests {
 
     #[tokio::test]
     async fn subscriber_joining_mid_reply_misses_no_text() {
-        let services = services_with(8);
-        let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(1));
+        let hub = hub(8);
         let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveEventKind::Text {
             key: ReplayKey::turn(0).model(0),
             attempt,
             offset,
             text: text.to_owned(),
         });
-        let speaker = services.hub.speaker(session, turn);
-        speaker.say(&key, 1, 0, "void");
-        speaker.say(&key, 2, 0, "one ");
-        speaker.say(&key, 2, 4, "two ");
-        let late = LiveListener::new(services.clone(), session);
-        speaker.say(&key, 2, 8, "three");
+        let reply = hub.reply(CALLER);
+        reply.publish(&key, 1, 0, "void");
+        reply.publish(&key, 2, 0, "one ");
+        reply.publish(&key, 2, 4, "two ");
+        let late = LiveListener::new(hub.clone(), SESSION);
+        reply.publish(&key, 2, 8, "three");
         for (offset, piece) in [(0, "one two "), (8, "three")] {
             let Signal::Live(live) = late.next().await else { panic!("a frame was told") };
             assert_eq!(live.what, text(2, offset, piece));
         }
-        drop(speaker);
-        assert!(lock(&services.hub.saying).is_empty());
+        drop(reply);
+        assert!(lock(&hub.streaming).is_empty());
     }
 
     #[tokio::test]
     async fn session_without_subscribers_costs_nothing() {
-        let services = services_with(2);
-        let session = SessionId::from_u128(1);
-        drop(LiveListener::new(services.clone(), session));
-        assert!(lock(&services.hub.lines).is_empty());
-        services.hub.tell(session, || unreachable!("no frame is made for nobody"));
+        let hub = hub(2);
+        drop(LiveListener::new(hub.clone(), SESSION));
+        assert!(lock(&hub.queues).is_empty());
+        hub.publish(CALLER, || unreachable!("no frame is made for nobody"));
     }
 
     #[tokio::test]
     async fn turn_end_reaches_early_and_late_waiters() {
-        let services = services_with(2);
+        let hub = hub(2);
         let turn = TurnId::from_u128(1);
-        assert_eq!(services.hub.end_of(turn, OrgVisibility::Everything).await, None);
-        services.hub.begins(turn, OrgId::DEFAULT);
-        let asked = services.hub.end_of(turn, OrgVisibility::Everything);
+        assert_eq!(hub.end_of(turn, OrgVisibility::Everything).await, None);
+        hub.begins(turn, OrgId::DEFAULT);
+        let asked = hub.end_of(turn, OrgVisibility::Everything);
         let end = TurnEnd::Answered { text: "yes".into() };
-        services.hub.ended(turn, &end);
-        assert_eq!(services.hub.end_of(turn, OrgVisibility::Everything).await, Some(end.clone()));
+        hub.ended(turn, &end);
+        assert_eq!(hub.end_of(turn, OrgVisibility::Everything).await, Some(end.clone()));
         assert_eq!(asked.await, Some(end));
     }
 }

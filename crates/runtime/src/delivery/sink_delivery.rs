@@ -3,13 +3,13 @@
 //! Each sink has its own task, so a slow sink does not block the others. The task sleeps until a turn ends
 //! here, another process changes something, or a delivery is due. The store keeps what is due and which
 //! worker has it: [`outlast_ports::outbox`].
-use crate::agents::resolved_agent::RuntimeServices;
 use crate::policy::approval_links::LinkRecipients;
 use crate::turn::model_request::{backoff, jittered};
 use crate::worker::tasks::Tasks;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, DueDelivery};
 use outlast_ports::sink::{OutputEvent, SinkOutput, SubscribedSink};
 use outlast_ports::store::Store;
@@ -32,7 +32,9 @@ const WRITES: u32 = 5;
 
 /// The sinks of a worker.
 pub(crate) struct SinkDeliveries {
-    services: Arc<RuntimeServices>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    limits: Arc<Limits>,
     store: Arc<dyn Store>,
     worker: WorkerId,
     outlets: Vec<SubscribedSink>,
@@ -46,12 +48,14 @@ pub(crate) struct SinkDeliveries {
 impl SinkDeliveries {
     /// Opens these sinks and subscribes those that are new.
     pub(crate) async fn open(
-        services: Arc<RuntimeServices>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        limits: Arc<Limits>,
         store: Arc<dyn Store>,
         worker: WorkerId,
         outlets: Vec<SubscribedSink>,
     ) -> Result<Arc<Self>, Error> {
-        let now = services.clock.now();
+        let now = clock.now();
         for (n, SubscribedSink { subscription, .. }) in outlets.iter().enumerate() {
             let name = &subscription.name;
             if outlets[..n].iter().any(|other| other.subscription.name == *name) {
@@ -67,7 +71,7 @@ impl SinkDeliveries {
         }
         let (bell, under_way) = (watch::Sender::new(()), AtomicUsize::new(0));
         let secret = store.secret().await?;
-        Ok(Arc::new(Self { services, store, worker, outlets, secret, bell, under_way }))
+        Ok(Arc::new(Self { clock, entropy, limits, store, worker, outlets, secret, bell, under_way }))
     }
 
     /// Starts the task of each sink.
@@ -98,12 +102,7 @@ impl SinkDeliveries {
     pub(crate) async fn are_idle(&self) -> Result<bool, Error> {
         // The order matters: a collected delivery is counted as under way before it stops being due.
         for SubscribedSink { subscription, .. } in &self.outlets {
-            if self
-                .store
-                .delivery_schedule(subscription.name.clone(), self.services.clock.now())
-                .await?
-                .is_due
-            {
+            if self.store.delivery_schedule(subscription.name.clone(), self.clock.now()).await?.is_due {
                 return Ok(false);
             }
         }
@@ -134,7 +133,7 @@ impl SinkTask {
                 _ = stopping.wait_for(|stopping| *stopping) => break,
                 Some(()) = flying.next(), if !flying.is_empty() => {}
                 _ = bell.changed() => {}
-                () = self.sinks.services.clock.sleep(pause) => {}
+                () = self.sinks.clock.sleep(pause) => {}
             }
         }
         // Outputs of turns that just ended are still delivered, if the shutdown leaves time.
@@ -149,7 +148,7 @@ impl SinkTask {
     }
 
     fn limits(&self) -> &Limits {
-        &self.sinks.services.limits
+        &self.sinks.limits
     }
 
     /// Starts as many due deliveries as fit, and returns when to look again.
@@ -162,7 +161,7 @@ impl SinkTask {
             if limit == 0 {
                 return Ok(LONGEST_SLEEP);
             }
-            let now = self.sinks.services.clock.now();
+            let now = self.sinks.clock.now();
             let outlook = self.sinks.store.delivery_schedule(self.name().to_owned(), now).await?;
             if !outlook.is_due {
                 let next = outlook.next.map_or(LONGEST_SLEEP, |next| now.until(next));
@@ -227,7 +226,7 @@ impl SinkTask {
         let deadline = self.limits().delivery_deadline;
         let deliver = AssertUnwindSafe(self.outlet.sink.deliver(output)).catch_unwind();
         let failed = |detail: String| Err(Error::new(Kind::DeliveryFailed, detail));
-        match select(deliver, self.sinks.services.clock.sleep(deadline)).await {
+        match select(deliver, self.sinks.clock.sleep(deadline)).await {
             Either::Left((Ok(handed), _)) => handed,
             Either::Left((Err(_), _)) => failed("the sink panicked".to_owned()),
             Either::Right(_) => failed(format!("it took longer than the {} ms it may", deadline.as_millis())),
@@ -237,12 +236,11 @@ impl SinkTask {
     /// Returns when to retry an output, or `None` if the error is permanent or the attempts are used up.
     fn again(&self, error: &Error, tries: u32) -> Option<Millis> {
         let Limits { delivery_attempts, delivery_first, delivery_most, .. } = *self.limits();
-        let RuntimeServices { clock, entropy, .. } = &*self.sinks.services;
         let goes_on = error.class() == Class::Retry && tries < delivery_attempts;
         goes_on.then(|| {
-            let pause = jittered(delivery_first, delivery_most, tries, entropy.as_ref());
+            let pause = jittered(delivery_first, delivery_most, tries, self.sinks.entropy.as_ref());
             let asked = error.pause().unwrap_or_default();
-            clock.now().after(pause.max(asked).min(delivery_most))
+            self.sinks.clock.now().after(pause.max(asked).min(delivery_most))
         })
     }
 
@@ -253,7 +251,7 @@ impl SinkTask {
         loop {
             match write().await {
                 Err(error) if error.class() == Class::Retry && tries < WRITES => {
-                    self.sinks.services.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    self.sinks.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                     tries += 1;
                 }
                 written => return written,

@@ -2,7 +2,9 @@
 //!
 //! A token has at least one byte, so the bytes of a request bound its input tokens
 //! ([`ModelRequest::bytes_max`]). The output tokens are bounded by the request's options ([`bounded`]).
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::resolved_agent::ResolvedAgent;
+use crate::limits::operator_budgets::OperatorBudgets;
+use crate::turn::model_client::ModelCatalogue;
 use outlast_kernel::conversation::Conversation;
 use outlast_ports::budget::{
     BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait, ExistingReservation,
@@ -15,7 +17,7 @@ use outlast_vocab::message::{Message, ModelName, Part};
 use outlast_vocab::record::InterruptedReply;
 use outlast_vocab::tool::ToolContract;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Kind, Millis, ReplayKey};
+use outlast_vocab::{Error, Kind, Limits, Millis, ReplayKey};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,12 +50,13 @@ impl BudgetMeter {
     pub(crate) fn of(
         resolved_agent: Option<&ResolvedAgent>,
         budgets: Option<Arc<Budgets>>,
-        services: &RuntimeServices,
+        models: &ModelCatalogue,
         held: Option<&ReservationResult>,
         index: u32,
+        now: Millis,
     ) -> Self {
         let info = resolved_agent
-            .and_then(|resolved_agent| services.model(&resolved_agent.package.model).ok())
+            .and_then(|resolved_agent| models.find(&resolved_agent.package.model).ok())
             .map(|(_, info)| info);
         let price = info.map_or(PriceKnowledge::Known, price_of);
         let key = || ReplayKey::turn(index).model(0);
@@ -79,27 +82,26 @@ impl BudgetMeter {
             standing: None,
             info,
             model: resolved_agent.map(|agent| agent.package.model.clone()),
-            since: services.clock.now(),
+            since: now,
         }
     }
 
     /// Whether budgets are tracked: the agent has one, or an operator has set one, even during the turn.
-    pub(crate) fn counts(&self, services: &RuntimeServices) -> bool {
-        self.counts || services.budgets_are_set()
+    pub(crate) fn counts(&self, operator_budgets: &OperatorBudgets) -> bool {
+        self.counts || operator_budgets.are_set()
     }
 
     /// Returns the reservation for the first model call, made when the input is accepted.
     pub(crate) fn first(
         resolved_agent: &ResolvedAgent,
-        services: &RuntimeServices,
+        models: &ModelCatalogue,
+        limits: &Limits,
         parts: &[Part],
         files: u64,
+        now: Millis,
     ) -> Option<FirstCallReservation> {
-        if resolved_agent.budgets.is_empty() && !services.budgets_are_set() {
-            return None;
-        }
-        let mut meter =
-            Self::of(Some(resolved_agent), Some(resolved_agent.budgets.clone()), services, None, 0);
+        let budgets = Some(resolved_agent.budgets.clone());
+        let mut meter = Self::of(Some(resolved_agent), budgets, models, None, 0, now);
         let info = meter.info?;
         let message_bytes = Message::User { parts: parts.to_vec() }.request_bytes_max();
         let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
@@ -107,12 +109,8 @@ impl BudgetMeter {
         let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_mul(3) / 2;
         let bytes = (resolved_agent.prompt_bytes_most() + message_bytes + attached * ATTACHMENT_TOKENS)
             .saturating_add(files);
-        let most = most(info, bytes, resolved_agent.reply_tokens(services));
-        Some(FirstCallReservation {
-            budget_update: meter.take(services.clock.now()),
-            amount_max: most,
-            price: price_of(info),
-        })
+        let most = most(info, bytes, resolved_agent.reply_tokens(limits));
+        Some(FirstCallReservation { budget_update: meter.take(now), amount_max: most, price: price_of(info) })
     }
 
     /// Uses the reservation for this effect if it is large enough.
@@ -224,23 +222,15 @@ pub(crate) fn most(info: ModelCapabilities, bytes: usize, reply_tokens: u32) -> 
 }
 
 /// Returns the most that a request may use.
-pub(crate) fn most_of(
-    services: &RuntimeServices,
-    info: ModelCapabilities,
-    request: &ModelRequest<'_>,
-) -> UsageAmount {
-    let reply = request.call.options.tokens_most.unwrap_or(services.limits.reply_tokens);
+pub(crate) fn most_of(limits: &Limits, info: ModelCapabilities, request: &ModelRequest<'_>) -> UsageAmount {
+    let reply = request.call.options.tokens_most.unwrap_or(limits.reply_tokens);
     most(info, request.bytes_max(), reply)
 }
 
 /// Adds a limit on output tokens if the options have none. That limit is what is reserved.
-pub(crate) fn bounded(
-    options: Generation,
-    resolved_agent: &ResolvedAgent,
-    services: &RuntimeServices,
-) -> Generation {
+pub(crate) fn bounded(options: Generation, resolved_agent: &ResolvedAgent, limits: &Limits) -> Generation {
     Generation {
-        tokens_most: options.tokens_most.or_else(|| Some(resolved_agent.reply_tokens(services))),
+        tokens_most: options.tokens_most.or_else(|| Some(resolved_agent.reply_tokens(limits))),
         ..options
     }
 }

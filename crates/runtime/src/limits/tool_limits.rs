@@ -2,12 +2,12 @@
 //!
 //! Decides which calls of a batch ask for a permit, and reads recorded decisions from the journal. The waiting itself
 //! is in [`crate::calls::tool_call_scope`].
-use crate::agents::resolved_agent::RuntimeServices;
-use crate::turn::drive::ActiveTurn;
+use crate::agents::resolved_agent::ResolvedAgent;
 use futures_util::future::{Either, select};
 use outlast_kernel::call_batch::CallBatch;
 use outlast_kernel::rate::rates_of;
 use outlast_kernel::replay::TurnHistory;
+use outlast_ports::clock::Clock;
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest, LimiterRequest, RateLimiter, rejection_of};
 use outlast_vocab::effect::BatchCall;
 use outlast_vocab::id::OrgId;
@@ -18,6 +18,8 @@ use outlast_vocab::rate::{
 use outlast_vocab::record::Fact;
 use outlast_vocab::tool::CallScheduling;
 use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// When a call may begin, according to its rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,34 +48,34 @@ impl CallPermit {
 /// Returns permit requests for the calls of a new batch that start immediately. A call that waits for an approval, or
 /// for other calls of its batch, asks later.
 pub(crate) fn admission_requests_of(
-    turn: &ActiveTurn<'_>,
+    agent: &ResolvedAgent,
+    limits: &Limits,
     batch: &ReplayKey,
     calls: &[BatchCall],
 ) -> Vec<AdmissionRequest> {
-    if turn.resolved_agent.package.rates.is_empty() || batch.is_part_of_undo() {
+    if agent.package.rates.is_empty() || batch.is_part_of_undo() {
         return Vec::new();
     }
     let requests = |index: usize| match &calls[index] {
         BatchCall::Run(call) if !call.is_held() => {
             let key = batch.child(index, call.model_id.as_str());
-            admission_request(&turn.resolved_agent.package.rates, key, &call.tool, &turn.services.limits)
+            admission_request(&agent.package.rates, key, &call.tool, limits)
         }
         BatchCall::Run(_) | BatchCall::Refused(_) => None,
     };
-    at_once(turn, calls).into_iter().filter_map(requests).collect()
+    at_once(agent, limits.parallel_tools, calls).into_iter().filter_map(requests).collect()
 }
 
 /// Returns the calls of a batch that start before any other has ended, in order.
-fn at_once(turn: &ActiveTurn<'_>, calls: &[BatchCall]) -> Vec<usize> {
+fn at_once(agent: &ResolvedAgent, parallel_tools: usize, calls: &[BatchCall]) -> Vec<usize> {
     let schedule = |call: &BatchCall| match call {
         BatchCall::Run(call) => {
-            let contract = turn.resolved_agent.contract_of(&call.tool);
-            contract.map(|contract| contract.scheduling.clone()).unwrap_or_default()
+            agent.contract_of(&call.tool).map(|contract| contract.scheduling.clone()).unwrap_or_default()
         }
         BatchCall::Refused(_) => CallScheduling::Parallel,
     };
     let schedule: Vec<CallScheduling> = calls.iter().map(schedule).collect();
-    let mut order = CallBatch::new(&schedule, turn.services.limits.parallel_tools);
+    let mut order = CallBatch::new(&schedule, parallel_tools);
     for (index, _) in calls.iter().enumerate().filter(|(_, call)| matches!(call, BatchCall::Refused(_))) {
         order.finish(index);
     }
@@ -116,50 +118,61 @@ pub(crate) fn was_refused<'h>(history: &'h TurnHistory, call: &ReplayKey) -> Opt
     }
 }
 
-/// Asks an external limiter for a permit. Also returns the fact to record, unless the call goes out immediately.
-pub(crate) async fn ask_limiter(
-    limiter: &dyn RateLimiter,
-    services: &RuntimeServices,
-    org: OrgId,
-    request: AdmissionRequest,
-) -> (AdmissionDecision, Option<Fact>) {
-    let AdmissionRequest { key, rates, attempt: asks, wait_most } = request;
-    let (now, deadline) = (services.clock.now(), services.limits.limiter_deadline);
-    let first = rates.first().map(|rate| rate.name.clone());
-    let closed = rates.iter().find(|rate| rate.when_down == WhenDown::Closed).map(|rate| rate.name.clone());
-    let asked = limiter.admit(LimiterRequest { org, rates, attempt: asks, wait_most, now });
-    let answer = match select(asked, services.clock.sleep(deadline)).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right(_) => {
-            let detail = format!("the limiter did not answer within {} ms", deadline.as_millis());
-            Err(Error::new(Kind::RateUnavailable, detail))
-        }
-    };
-    match (answer, closed) {
-        (Ok(RateAdmission::Admitted), _) => {
-            let waited = first.filter(|_| asks == AdmissionAttempt::Again);
-            (
-                AdmissionDecision::Admitted(services.clock.now()),
-                waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
-            )
-        }
-        (Ok(RateAdmission::Queued(until, rate)), _) => {
-            (AdmissionDecision::Queued(until), Some(paced(key, rate, RateLimitOutcome::Waits { until })))
-        }
-        (Ok(RateAdmission::Rejected(free, rate)), _) => {
-            refused(key, rate.clone(), rejection_of(&rate, free, now))
-        }
-        (Err(error), Some(rate)) => {
-            let detail = format!("it is unknown whether the rate `{rate}` has room: {}", error.detail());
-            refused(key, rate, Failure::new(Kind::RateUnavailable, detail))
-        }
-        (Err(error), None) => {
-            tracing::warn!(%error, "the limiter is down; the call goes out, as its rate says");
-            let waited = first.filter(|_| asks == AdmissionAttempt::Again);
-            (
-                AdmissionDecision::Admitted(services.clock.now()),
-                waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
-            )
+/// A rate limiter outside this process.
+#[derive(Clone)]
+pub(crate) struct ExternalRateLimiter {
+    pub(crate) limiter: Arc<dyn RateLimiter>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// How long an answer may take.
+    pub(crate) deadline: Duration,
+}
+
+impl ExternalRateLimiter {
+    /// Asks for a permit. Also returns the fact to record, unless the call goes out immediately.
+    pub(crate) async fn admit(
+        &self,
+        org: OrgId,
+        request: AdmissionRequest,
+    ) -> (AdmissionDecision, Option<Fact>) {
+        let AdmissionRequest { key, rates, attempt: asks, wait_most } = request;
+        let (now, deadline) = (self.clock.now(), self.deadline);
+        let first = rates.first().map(|rate| rate.name.clone());
+        let closed =
+            rates.iter().find(|rate| rate.when_down == WhenDown::Closed).map(|rate| rate.name.clone());
+        let asked = self.limiter.admit(LimiterRequest { org, rates, attempt: asks, wait_most, now });
+        let answer = match select(asked, self.clock.sleep(deadline)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => {
+                let detail = format!("the limiter did not answer within {} ms", deadline.as_millis());
+                Err(Error::new(Kind::RateUnavailable, detail))
+            }
+        };
+        match (answer, closed) {
+            (Ok(RateAdmission::Admitted), _) => {
+                let waited = first.filter(|_| asks == AdmissionAttempt::Again);
+                (
+                    AdmissionDecision::Admitted(self.clock.now()),
+                    waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
+                )
+            }
+            (Ok(RateAdmission::Queued(until, rate)), _) => {
+                (AdmissionDecision::Queued(until), Some(paced(key, rate, RateLimitOutcome::Waits { until })))
+            }
+            (Ok(RateAdmission::Rejected(free, rate)), _) => {
+                refused(key, rate.clone(), rejection_of(&rate, free, now))
+            }
+            (Err(error), Some(rate)) => {
+                let detail = format!("it is unknown whether the rate `{rate}` has room: {}", error.detail());
+                refused(key, rate, Failure::new(Kind::RateUnavailable, detail))
+            }
+            (Err(error), None) => {
+                tracing::warn!(%error, "the limiter is down; the call goes out, as its rate says");
+                let waited = first.filter(|_| asks == AdmissionAttempt::Again);
+                (
+                    AdmissionDecision::Admitted(self.clock.now()),
+                    waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
+                )
+            }
         }
     }
 }

@@ -3,31 +3,28 @@
 //! A grant is looked up when calls are claimed, and stored in the record of the claim, so a replay does not
 //! ask again. The write of the claim checks the grant again, so a grant that was revoked before that write
 //! does not apply.
-use crate::turn::drive::ActiveTurn;
+use crate::agents::resolved_agent::ResolvedAgent;
 use outlast_ports::store::Store;
 use outlast_views::SessionGrant;
 use outlast_vocab::approval::{AppliedGrant, GrantScope};
 use outlast_vocab::effect::BatchCall;
 use outlast_vocab::policy::{PolicyDecision, RecordedDecision};
 use outlast_vocab::tool::{PreparedCall, ToolContract};
-use outlast_vocab::{Error, Hash, canonical_json};
+use outlast_vocab::{Error, Hash, SessionId, canonical_json};
 use std::sync::Arc;
 
 /// Adds the matching grant to each call that needs approval.
 pub(crate) async fn note_grants(
-    turn: &ActiveTurn<'_>,
+    agent: &ResolvedAgent,
+    session: SessionId,
     store: Option<&Arc<dyn Store>>,
     calls: &mut [BatchCall],
 ) -> Result<(), Error> {
     let Some(store) = store.filter(|_| calls.iter().any(may_be_granted)) else { return Ok(()) };
-    let grants = store.session_grants(turn.caller.session).await?;
+    let grants = store.session_grants(session).await?;
     for call in calls.iter_mut().filter(|call| may_be_granted(call)) {
         let BatchCall::Run(call) = call else { continue };
-        let grant = turn
-            .resolved_agent
-            .catalogue
-            .contract(&call.tool)
-            .and_then(|contract| found(&grants, call, contract));
+        let grant = agent.catalogue.contract(&call.tool).and_then(|contract| found(&grants, call, contract));
         if let (Some(ruling), Some(SessionGrant { id, by, at, covers_form: form, .. })) =
             (&mut call.ruling, grant)
         {

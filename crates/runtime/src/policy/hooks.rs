@@ -10,12 +10,14 @@ pub(crate) use hook_changes::{
     completed_as_recorded, reworded,
 };
 
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::agent_resolver::AgentResolver;
+use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::Caller;
-use crate::turn::drive::ActiveTurn;
+use crate::turn::turn_run::TurnRun;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use outlast_kernel::replay::TurnHistory;
+use outlast_ports::clock::Clock;
 use outlast_ports::hook::{AfterEnd, Hook, HookAt, HookStage, OnError};
 use outlast_ports::plugin::state_name;
 use outlast_ports::store::Store;
@@ -83,6 +85,26 @@ impl Hooks {
     }
 }
 
+/// The hooks of an agent, and what running them takes.
+pub(crate) struct HookRunner {
+    pub(crate) hooks: Arc<Hooks>,
+    clock: Arc<dyn Clock>,
+    limits: Arc<Limits>,
+}
+
+impl std::fmt::Debug for HookRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.hooks.fmt(f)
+    }
+}
+
+impl HookRunner {
+    /// Runs these hooks with the clock and the limits of a resolver.
+    pub(crate) fn new(resolver: &AgentResolver, hooks: Arc<Hooks>) -> Self {
+        Self { hooks, clock: resolver.clock.clone(), limits: resolver.limits.clone() }
+    }
+}
+
 /// The untrusted hooks that have sent text to the model in this drive.
 #[derive(Clone, Debug, Default)]
 pub struct HookLabels(Arc<Mutex<Labels>>);
@@ -101,7 +123,6 @@ impl HookLabels {
 /// The hooks of one effect.
 #[derive(Clone, Copy)]
 pub(crate) struct EffectHooks<'a> {
-    pub(crate) services: &'a RuntimeServices,
     pub(crate) resolved_agent: &'a ResolvedAgent,
     pub(crate) caller: Caller,
     /// The history of the turn.
@@ -137,13 +158,18 @@ impl From<HookFailure> for Error {
 impl<'a> EffectHooks<'a> {
     /// The hooks of an effect of this turn.
     pub(crate) fn of(
-        turn: &'a ActiveTurn<'_>,
+        run: &TurnRun<'a>,
+        hook_labels: &'a HookLabels,
         history: &'a TurnHistory,
         store: Option<&'a Arc<dyn Store>>,
         key: &'a ReplayKey,
     ) -> Self {
-        let ActiveTurn { services, resolved_agent, caller, hook_labels, .. } = turn;
-        Self { services, resolved_agent, caller: *caller, history, key, store, hook_labels }
+        Self { resolved_agent: run.agent, caller: run.caller, history, key, store, hook_labels }
+    }
+
+    /// Returns the limits that the agent was resolved with.
+    pub(crate) fn limits(&self) -> &'a Limits {
+        &self.resolved_agent.hooks.limits
     }
 
     /// Whether the agent has hooks at this point.
@@ -236,8 +262,7 @@ impl<'a> EffectHooks<'a> {
     }
 
     async fn once<P: HookStage>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
-        let RuntimeServices { clock, limits, .. } = self.services;
-        let hooks = &self.resolved_agent.hooks;
+        let HookRunner { hooks, clock, limits } = &self.resolved_agent.hooks;
         let hook = hooks.find::<P>(&usage.name)?.clone();
         let call = HookCall {
             hook: usage.name.clone(),
@@ -281,7 +306,7 @@ impl<'a> EffectHooks<'a> {
         if usage.observes {
             return Err(Error::new(Kind::HookFailed, "observes, but wants to change something"));
         }
-        let limits = &self.services.limits;
+        let limits = &self.resolved_agent.hooks.limits;
         let value = serde_json::to_value(patch)
             .map_err(|cause| Error::new(Kind::HookFailed, format!("gave what is no JSON: {cause}")))?;
         let too_large =

@@ -1,7 +1,8 @@
 //! Evaluates the policy of an agent: its rules, then the program's policy engine.
 //!
 //! The stricter decision applies. If the engine fails, the action is denied.
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::agent_resolver::AgentResolver;
+use crate::agents::resolved_agent::ResolvedAgent;
 use crate::turn::cancel::CancelSignal;
 use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
@@ -43,19 +44,21 @@ pub(crate) struct PolicyEvaluator {
     points: Vec<PolicyPoint>,
     clock: Arc<dyn Clock>,
     deadline: Duration,
+    /// How often a decision may be deferred.
+    pub(super) deferrals_max: u32,
     /// The time zones that rules use.
     zones: BTreeMap<String, TimeZone>,
 }
 
 impl std::fmt::Debug for PolicyEvaluator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("engine", &self.engine.is_some()).finish_non_exhaustive()
+        f.debug_struct("PolicyEvaluator").field("engine", &self.engine.is_some()).finish_non_exhaustive()
     }
 }
 
 impl PolicyEvaluator {
-    /// Creates the gate of a package. An invalid rule is rejected here, not when it is first used.
-    pub(crate) fn new(package: &Package, services: &RuntimeServices) -> Result<Self, Error> {
+    /// Creates the evaluator of a package. An invalid rule is rejected here, not when it is first used.
+    pub(crate) fn new(package: &Package, resolver: &AgentResolver) -> Result<Self, Error> {
         package.policy.check()?;
         check_names(package)?;
         let mut zones = BTreeMap::new();
@@ -69,9 +72,10 @@ impl PolicyEvaluator {
                 }
             }
         }
-        let (engine, clock) = (services.policy_engine.clone(), services.clock.clone());
+        let (engine, clock) = (resolver.policy_engine.clone(), resolver.clock.clone());
         let points = engine.as_deref().map(|engine| points_of(engine, &package.agent)).unwrap_or_default();
-        Ok(Self { engine, points, clock, deadline: services.limits.policy_deadline, zones })
+        let (deadline, deferrals_max) = (resolver.limits.policy_deadline, resolver.limits.judged_again);
+        Ok(Self { engine, points, clock, deadline, deferrals_max, zones })
     }
 
     /// Returns the combined version of the rules and the engine.
@@ -80,6 +84,11 @@ impl PolicyEvaluator {
             None => rules.version(),
             Some(engine) => canonical_json::fingerprint(&(rules.version(), engine.version())),
         }
+    }
+
+    /// Returns the current time.
+    pub(super) fn now(&self) -> Millis {
+        self.clock.now()
     }
 
     fn times(&self, now: Millis) -> BTreeMap<String, LocalTime> {
@@ -189,7 +198,7 @@ impl ResolvedAgent {
     pub(crate) fn keeps_labels(&self) -> bool {
         let Package { guard, policy, .. } = &self.package;
         !guard.is_open()
-            || !self.gate.points.is_empty()
+            || !self.evaluator.points.is_empty()
             || policy
                 .rules
                 .iter()
@@ -198,13 +207,13 @@ impl ResolvedAgent {
 
     /// Whether a rule or the engine decides at this point.
     pub(crate) fn decides_at(&self, at: PolicyPoint) -> bool {
-        self.gate.points.contains(&at) || self.package.policy.applies_at(at)
+        self.evaluator.points.contains(&at) || self.package.policy.applies_at(at)
     }
 
     /// Returns the facts about a turn of this agent that hold now.
     pub fn circumstances(&self, org: Option<OrgId>, spending: TurnCost) -> TurnCircumstances {
         let (agent, spent) = (self.package.agent.clone(), spending.total());
-        TurnCircumstances { agent, org, spent, times: self.gate.times(self.gate.clock.now()) }
+        TurnCircumstances { agent, org, spent, times: self.evaluator.times(self.evaluator.now()) }
     }
 
     /// Evaluates the policy. `None` means that nothing decides. Every policy point passes through here.
@@ -223,7 +232,7 @@ impl ResolvedAgent {
         let before = rule.map(|rule| rules_overriding(&self.package.policy, rule, facts)).unwrap_or_default();
         let rules =
             before.into_iter().fold(rules, |rules, rule| combine_decisions(rules, Some(self.ruled(rule))));
-        let engine = self.gate.ask(facts, self.policy).await;
+        let engine = self.evaluator.ask(facts, self.policy).await;
         let tool = (left_open && engine.is_none()).then(|| self.wants_approval(facts)).flatten();
         combine_decisions(combine_decisions(rules, engine), tool)
     }
@@ -259,7 +268,7 @@ impl ResolvedAgent {
             tokio::select! {
                 biased;
                 looked = looking => looked,
-                () = self.gate.clock.sleep(deadline) => {
+                () = self.evaluator.clock.sleep(deadline) => {
                     let detail = format!("the tool did not look at the call within {} ms", deadline.as_millis());
                     return Err(Error::new(Kind::ToolTimedOut, detail));
                 }

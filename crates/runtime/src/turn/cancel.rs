@@ -9,6 +9,14 @@ pub struct Canceller(watch::Sender<Option<String>>);
 #[derive(Clone, Debug)]
 pub struct CancelSignal(watch::Receiver<Option<String>>);
 
+/// The requests to stop a turn that its driver observes.
+pub struct StopSignals {
+    /// Cancellation of the turn.
+    pub cancel: CancelSignal,
+    /// Whether the worker shuts down. If so, the turn is handed back before its next model call.
+    pub stopping: watch::Receiver<bool>,
+}
+
 /// Creates a pair of handles. Cancellation is not requested yet.
 pub fn cancel() -> (Canceller, CancelSignal) {
     let (sender, receiver) = watch::channel(None);

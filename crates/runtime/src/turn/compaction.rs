@@ -2,10 +2,9 @@
 //!
 //! The kernel plans what to shorten ([`outlast_kernel::conversation`]). The model itself writes the summaries.
 use crate::limits::budget_meter::short_of;
-use crate::policy::policy_points::at_summary;
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{ConversationHost, HostTier, PartialReplies, TurnBudget, TurnJournal};
 use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
+use crate::turn::model::ModelCaller;
 use crate::turn::model_request::{FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience};
 use outlast_kernel::conversation::{CompactionPlan, WindowDemand};
 use outlast_kernel::step::CallModelStep;
@@ -37,26 +36,22 @@ impl Compactor<'_> {
     /// that it does not fit. Returns whether it was compacted.
     pub(crate) async fn make<H: TurnJournal + TurnBudget + PartialReplies + ConversationHost>(
         &self,
-        turn: &ActiveTurn<'_>,
+        caller: &ModelCaller<'_>,
         ask: &CallModelStep,
         at_once: bool,
         host: &mut H,
     ) -> Result<bool, Error> {
-        let tools: usize = turn
-            .resolved_agent
-            .shown
-            .iter()
-            .map(|tool| tool.description.len() + json_size(&tool.input))
-            .sum();
-        let besides = turn.resolved_agent.package.system.len() + tools;
+        let tools: usize =
+            caller.run.agent.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
+        let besides = caller.run.agent.package.system.len() + tools;
         let need = WindowDemand { window: self.window, overhead_bytes: besides, prompt_rejected: at_once };
         let conversation = host.conversation();
         let Some(plan) = conversation.plan(ask.messages(), need) else { return Ok(false) };
-        let key = ReplayKey::turn(turn.index).compact(conversation.compactions());
+        let key = ReplayKey::turn(caller.run.index).compact(conversation.compactions());
         let CompactionPlan { last_turn: through, turn_messages: here, to_summarise } = plan;
         let shorter = match to_summarise {
             None => CompactionMethod::Results,
-            Some(messages) => match self.summarise(turn, (ask, &key), &messages, host).await? {
+            Some(messages) => match self.summarise(caller, (ask, &key), &messages, host).await? {
                 Ok(Reply { parts, usage, cost, .. }) => {
                     CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
                 }
@@ -74,7 +69,7 @@ impl Compactor<'_> {
     /// Asks the model for a summary. The inner error is that of the model call.
     async fn summarise<H: TurnJournal + TurnBudget + PartialReplies>(
         &self,
-        turn: &ActiveTurn<'_>,
+        caller: &ModelCaller<'_>,
         (ask, key): (&CallModelStep, &ReplayKey),
         messages: &[Message],
         host: &mut H,
@@ -88,22 +83,22 @@ impl Compactor<'_> {
             options: Generation::default(),
             output: None,
         };
-        let effect = match at_summary(turn, ask, (key, &effect), host).await {
+        let effect = match caller.policy().at_summary(ask, (key, &effect), host).await {
             Ok(options) => ModelCall { options, ..effect },
             Err(refusal) => return Ok(Err(refusal)),
         };
         let request = ModelRequest {
             system: SUMMARISE,
             turn: &text,
-            session: turn.caller.session,
+            session: caller.run.caller.session,
             ..ModelRequest::empty(&effect)
         };
         let metered = MeteredModelCall {
-            services: turn.services,
-            resolved_agent: turn.resolved_agent,
-            caller: turn.caller,
-            lease: turn.lease,
-            cancel: &turn.cancel,
+            client: caller.client,
+            resolved_agent: caller.run.agent,
+            caller: caller.run.caller,
+            lease: caller.run.lease,
+            cancel: caller.cancel,
             key,
             provider: self.provider,
             info: self.info,
@@ -120,7 +115,7 @@ impl Compactor<'_> {
             metered.ask(effect.clone(), request, String::new(), (&mut *host, &mut tries)).await?;
         tries.note(key, host);
         let Some(asked) = result else {
-            return Ok(Err(Error::new(Kind::TurnCancelled, turn.cancel.requested().await)));
+            return Ok(Err(Error::new(Kind::TurnCancelled, caller.cancel.requested().await)));
         };
         Ok(match asked {
             ModelRequestResult::Outcome(ModelOutcome::Reply(reply))

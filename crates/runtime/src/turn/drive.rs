@@ -1,167 +1,144 @@
 //! Drives a turn to its end. The only module that advances a `Step`.
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
-use crate::attachments::attachment_references::AttachmentResolver;
-use crate::calls::catalogue::Caller;
+use crate::attachments::attachment_access::AttachmentAccess;
+use crate::calls::payments::PaymentClient;
+use crate::calls::tool_runner::{ToolRunner, ToolServices};
 use crate::calls::tools;
-use crate::policy::hooks::{HookLabels, at_checkpoint};
-use crate::policy::policy_points::{self, PolicyOutcome};
-use crate::turn::cancel::CancelSignal;
+use crate::delivery::live::LiveHub;
+use crate::policy::hooks::at_checkpoint;
+use crate::policy::policy_points::{self, PolicyOutcome, PolicyPoints};
+use crate::turn::cancel::{CancelSignal, StopSignals};
 use crate::turn::host::{DriveOutcome, Host, HostTier, TurnJournal, TurnProgress};
 use crate::turn::inline_host::not_durable;
-use crate::turn::provenance::EarlierText;
-use crate::turn::{model, output_schema, undo};
-use outlast_kernel::label::{of_definitions, of_messages};
+use crate::turn::model::ModelCaller;
+use crate::turn::model_client::{ModelCatalogue, ModelClient};
+use crate::turn::provenance::TextSources;
+use crate::turn::turn_run::TurnRun;
+use crate::turn::{output_schema, undo};
+use crate::views::metrics::WorkerMetrics;
 use outlast_kernel::step::{self, CheckpointStep, EndedTurn, Step, TurnParameters};
+use outlast_ports::clock::{Clock, Entropy};
 use outlast_vocab::effect::CheckpointOutcome;
 use outlast_vocab::envelope::effect_id;
-use outlast_vocab::event::{LiveEvent, LiveEventKind};
-use outlast_vocab::label::Labels;
-use outlast_vocab::message::{Message, Part};
-use outlast_vocab::record::{EffectPerformed, Fact, TurnEnd};
-use outlast_vocab::{EffectId, Error, ErrorPlace, Failure, Kind, OrgId};
+use outlast_vocab::record::{EffectPerformed, Fact, TurnAccepted, TurnEnd};
+use outlast_vocab::{Error, ErrorPlace, Failure, Kind, Limits};
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::sync::watch;
 
-/// A turn and everything it works with, borrowed by the code that performs its effects.
-pub struct ActiveTurn<'a> {
-    /// The services of this process.
-    pub services: &'a Arc<RuntimeServices>,
-    /// The agent, as resolved for this turn.
-    pub resolved_agent: &'a Arc<ResolvedAgent>,
-    /// The session and the turn.
-    pub caller: Caller,
-    /// The number of the turn in the session, counted from 0.
-    pub index: u32,
-    /// The number of the lease, which grows with every claim. 1 if the host has no leases.
-    pub lease: u64,
-    /// The organisation of the session. `None` on a host that keeps nothing.
-    pub org: Option<OrgId>,
-    /// The untrusted sources of the text before this turn. Empty if labels are not tracked.
-    pub labels: &'a Labels,
-    /// Text that the user typed in earlier turns.
-    pub earlier: &'a EarlierText,
-    /// Collects the untrusted hooks that send text to the model.
-    pub hook_labels: HookLabels,
-    /// Cancellation of the turn.
-    pub cancel: CancelSignal,
-    /// Whether the worker shuts down. If so, the turn is handed back before its next model call.
-    pub stopping: watch::Receiver<bool>,
+/// Drives turns: performs the effects that their steps request, with the models and tools of this process.
+pub struct TurnDriver {
+    models: Arc<ModelClient>,
+    attachments: AttachmentAccess,
+    tools: Arc<ToolServices>,
+    limits: Arc<Limits>,
 }
 
-impl ActiveTurn<'_> {
-    /// The context for errors of this turn.
-    pub fn at(&self) -> ErrorPlace {
-        let Caller { session, turn } = self.caller;
-        ErrorPlace { org: self.org, session: Some(session), turn: Some(turn), ..ErrorPlace::default() }
-    }
-
-    /// The effect that a step requests.
-    fn effect_of(&self, step: &Step) -> Option<EffectId> {
-        let key = match step {
-            Step::CallModel(ask) => ask.key(),
-            Step::RunTools(batch) => batch.key(),
-            Step::Checkpoint(at) => at.key(),
-            Step::Wait(_) | Step::Done(_) => return None,
+impl TurnDriver {
+    /// Creates a driver for hosts that store nothing. It has no payment authority.
+    pub fn new(
+        catalogue: Arc<ModelCatalogue>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        limits: impl Into<Arc<Limits>>,
+    ) -> Self {
+        let limits = limits.into();
+        let models = ModelClient {
+            catalogue,
+            clock: clock.clone(),
+            entropy,
+            hub: Arc::new(LiveHub::new(limits.live_frames)),
+            metrics: Arc::new(WorkerMetrics::since(clock.now())),
+            limits: limits.clone(),
         };
-        Some(effect_id(self.caller.turn, key))
+        let attachments = AttachmentAccess::new(None, limits.clone());
+        let payments = PaymentClient { authority: None, clock, limits };
+        Self::with(ToolServices::new(Arc::new(models), attachments, payments, Arc::default()))
     }
 
-    /// Returns the attachments that arguments of its calls may refer to.
-    pub(crate) fn held<H: TurnJournal>(&self, host: &H) -> AttachmentResolver {
-        let (session, bytes) = (self.caller.session, self.services.limits.projected_bytes);
-        let attachments = host.store().map(|store| self.services.attachments(store));
-        AttachmentResolver { attachments, session, bytes }
+    /// Creates a driver whose tool calls use these services.
+    pub(crate) fn with(tools: ToolServices) -> Self {
+        let (models, attachments) = (tools.models.clone(), tools.attachments.clone());
+        Self { models, attachments, limits: tools.limits.clone(), tools: Arc::new(tools) }
     }
 
-    /// Returns the labels of calls that the model makes after reading these messages of this turn.
-    pub(crate) fn labels_after(&self, read: &[Message]) -> Labels {
-        if !self.resolved_agent.keeps_labels() || read.is_empty() {
-            return Labels::default();
+    /// Drives a turn until it ends or parks.
+    ///
+    /// After a crash, call it again with the same journal: recorded effects are answered from there, and the turn
+    /// continues where it stopped.
+    pub async fn drive<H: Host>(
+        &self,
+        run: TurnRun<'_>,
+        sources: &TextSources,
+        signals: &StopSignals,
+        input: TurnAccepted,
+        host: &mut H,
+    ) -> Result<DriveOutcome, Error> {
+        if host.tier() == HostTier::Ephemeral
+            && let Some(tool) = run.agent.contracts.iter().find(|contract| contract.durable)
+        {
+            return Err(not_durable(&format!("the tool `{}`", tool.name)).at(run.place()));
         }
-        let mut labels = of_messages(read, &self.resolved_agent.contracts);
-        labels.extend(self.labels.clone());
-        labels.extend(self.hook_labels.labels());
-        labels.extend(self.definitions());
-        labels
-    }
-
-    /// Returns the labels of the tool definitions that the model is shown.
-    pub(crate) fn definitions(&self) -> Labels {
-        of_definitions(&self.resolved_agent.shown)
-    }
-
-    /// Sends a live event to everyone who watches the session.
-    pub(crate) fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
-        let Caller { session, turn } = self.caller;
-        self.services.hub.tell(session, || LiveEvent { turn, what: what() });
-    }
-}
-
-/// The input of a turn.
-#[derive(Clone, Debug)]
-pub struct TurnInput {
-    /// Earlier messages that the sender brings along.
-    pub before: Vec<Message>,
-    /// The input itself.
-    pub parts: Vec<Part>,
-    /// A JSON Schema that the answer must match.
-    pub output: Option<Value>,
-}
-
-impl TurnInput {
-    /// An input of plain text, without an output schema.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self { before: Vec::new(), parts: vec![Part::text(text)], output: None }
-    }
-}
-
-/// Drives a turn until it ends or parks.
-///
-/// After a crash, call it again with the same journal: recorded effects are answered from there, and the turn
-/// continues where it stopped.
-pub async fn drive<H: Host>(
-    turn: &ActiveTurn<'_>,
-    input: TurnInput,
-    host: &mut H,
-) -> Result<DriveOutcome, Error> {
-    if host.tier() == HostTier::Ephemeral
-        && let Some(tool) = turn.resolved_agent.contracts.iter().find(|contract| contract.durable)
-    {
-        return Err(not_durable(&format!("the tool `{}`", tool.name)).at(turn.at()));
-    }
-    match policy_points::at_turn(turn, &input, host).await? {
-        PolicyOutcome::Continue => {}
-        PolicyOutcome::Refuse(error) => {
+        let (policy, cancel) = (PolicyPoints { run, sources }, &signals.cancel);
+        let permitted = match cancel.reason() {
+            Some(_) => PolicyOutcome::Continue,
+            None => policy.at_turn(&input.parts, host).await?,
+        };
+        match permitted {
+            PolicyOutcome::Continue => {}
+            PolicyOutcome::Refuse(error) => {
+                return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
+            }
+            PolicyOutcome::Wait(wait) => return host.park(vec![wait]).await,
+        }
+        let TurnAccepted { before, parts, output, .. } = input;
+        if let Some(Err(error)) = output.as_ref().map(output_schema::check_size) {
             return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
         }
-        PolicyOutcome::Wait(wait) => return host.park(vec![wait]).await,
+        let models =
+            ModelCaller { client: &self.models, attachments: &self.attachments, run, sources, cancel };
+        let tools = ToolRunner { services: &self.tools, run, sources, cancel: cancel.clone() };
+        let mut step = step::begin_turn(self.parameters(run, output), before, parts);
+        loop {
+            let key = match &step {
+                Step::CallModel(ask) => Some(ask.key()),
+                Step::RunTools(batch) => Some(batch.key()),
+                Step::Checkpoint(at) => Some(at.key()),
+                Step::Wait(_) | Step::Done(_) => None,
+            };
+            let effect = key.map(|key| effect_id(run.caller.turn, key));
+            let next = match step {
+                Step::CallModel(_) if *signals.stopping.borrow() => return host.hand_back().await,
+                Step::CallModel(ask) => models.ask(ask, host).await,
+                Step::RunTools(batch) => tools::run(&tools, batch, host).await,
+                Step::Checkpoint(at) => checkpoint(policy, cancel, at, host).await,
+                Step::Wait(waiting) => return host.park(waiting.waits).await,
+                Step::Done(EndedTurn { end: TurnEnd::Cancelled { reason }, .. }) => {
+                    return undo::stop(&tools, reason, host).await;
+                }
+                Step::Done(done) => return host.finish(done).await,
+            };
+            step = next.map_err(|error| error.at(ErrorPlace { effect, ..run.place() }))?;
+        }
     }
-    let TurnInput { before, parts, output } = input;
-    if let Some(Err(error)) = output.as_ref().map(output_schema::check_size) {
-        return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
-    }
-    let mut step = step::begin_turn(plan(turn, output), before, parts);
-    loop {
-        let effect = turn.effect_of(&step);
-        let next = match step {
-            Step::CallModel(_) if *turn.stopping.borrow() => return host.hand_back().await,
-            Step::CallModel(ask) => model::ask(turn, ask, host).await,
-            Step::RunTools(batch) => tools::run(turn, batch, host).await,
-            Step::Checkpoint(at) => checkpoint(turn, at, host).await,
-            Step::Wait(waiting) => return host.park(waiting.waits).await,
-            Step::Done(EndedTurn { end: TurnEnd::Cancelled { reason }, .. }) => {
-                return undo::stop(turn, reason, host).await;
-            }
-            Step::Done(done) => return host.finish(done).await,
-        };
-        step = next.map_err(|error| error.at(ErrorPlace { effect, ..turn.at() }))?;
+
+    fn parameters(&self, TurnRun { agent, index, .. }: TurnRun<'_>, output: Option<Value>) -> TurnParameters {
+        TurnParameters {
+            index,
+            model: agent.package.model.clone(),
+            tools: agent.tools,
+            model_calls: agent.package.model_calls,
+            tools_per_reply: self.limits.tools_per_reply,
+            output,
+            output_repairs: self.limits.output_repairs,
+            // Only pinned settings may shape the request. Budgets that an operator sets later may not.
+            reply_tokens: (!agent.budgets.is_empty()).then(|| agent.reply_tokens(&self.limits)),
+        }
     }
 }
 
 /// Collects what joins the turn at a checkpoint: inputs, corrections of its answer, and messages from hooks.
 async fn checkpoint<H: TurnJournal + TurnProgress>(
-    turn: &ActiveTurn<'_>,
+    policy: PolicyPoints<'_>,
+    cancel: &CancelSignal,
     at: CheckpointStep,
     host: &mut H,
 ) -> Result<Step, Error> {
@@ -181,7 +158,7 @@ async fn checkpoint<H: TurnJournal + TurnProgress>(
                 biased;
                 correction = Box::pin(output_schema::correction(&answer, schema)) => Ok(correction?),
                 // A recorded outcome is replayed as it was, even if the turn is cancelled meanwhile.
-                reason = turn.cancel.requested(), if !was_passed => Err(reason),
+                reason = cancel.requested(), if !was_passed => Err(reason),
             }
         }
         Some(_) | None => Ok(None),
@@ -193,14 +170,14 @@ async fn checkpoint<H: TurnJournal + TurnProgress>(
     let mut ours = CheckpointOutcome { correction, ..CheckpointOutcome::default() };
     // An answer that is sent back anyway is not judged.
     if !was_passed && ours.is_empty() && at.answer().is_some() {
-        match policy_points::at_output(turn, &at, host)? {
+        match policy.at_output(&at, host)? {
             PolicyOutcome::Continue => {}
             PolicyOutcome::Refuse(error) if error.kind() == Kind::PolicyInterrupted => {
                 return Ok(at.fail(Failure::from(&error)));
             }
             PolicyOutcome::Refuse(error) => ours.refused = Some(Failure::from(&error)),
             PolicyOutcome::Wait(wait) => {
-                return Ok(match turn.cancel.reason() {
+                return Ok(match cancel.reason() {
                     Some(reason) => at.cancel(reason),
                     None => at.wait(wait),
                 });
@@ -208,26 +185,11 @@ async fn checkpoint<H: TurnJournal + TurnProgress>(
         }
     }
     if !was_passed && ours.is_empty() {
-        match at_checkpoint(turn, &at, host).await {
+        match at_checkpoint(&policy.run, &policy.sources.hooks, &at, host).await {
             Ok(messages) => ours.told = messages,
             Err(error) => return Ok(at.fail(Failure::from(&error))),
         }
     }
     let joined = host.checkpoint(&at, ours).await?;
     Ok(at.resume(joined))
-}
-
-fn plan(turn: &ActiveTurn<'_>, output: Option<Value>) -> TurnParameters {
-    TurnParameters {
-        index: turn.index,
-        model: turn.resolved_agent.package.model.clone(),
-        tools: turn.resolved_agent.tools,
-        model_calls: turn.resolved_agent.package.model_calls,
-        tools_per_reply: turn.services.limits.tools_per_reply,
-        output,
-        output_repairs: turn.services.limits.output_repairs,
-        // Only pinned settings may shape the request. Budgets that an operator sets later may not.
-        reply_tokens: (!turn.resolved_agent.budgets.is_empty())
-            .then(|| turn.resolved_agent.reply_tokens(turn.services)),
-    }
 }

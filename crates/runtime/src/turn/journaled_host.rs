@@ -1,32 +1,38 @@
 //! The host that records everything in a store, and answers from there after a crash.
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
-use crate::limits::budget_meter::{BudgetMeter, named};
-use crate::limits::tool_limits::ask_limiter;
+//!
+//! It buffers what a turn records ([`crate::turn::write_buffer`]) and decides what one commit contains;
+//! [`crate::turn::journal_writer`] writes it. Budgets are in [`budgets`].
+mod budgets;
+
+use crate::agents::resolved_agent::ResolvedAgent;
+use crate::calls::catalogue::Caller;
+use crate::calls::payments::PaymentClient;
+use crate::limits::budget_meter::BudgetMeter;
+use crate::limits::operator_budgets::OperatorBudgets;
+use crate::limits::tool_limits::ExternalRateLimiter;
 use crate::turn::cancel::Canceller;
 use crate::turn::conversation_cache::{ConversationCache, ConversationPosition};
 use crate::turn::conversation_reader::{self, LoadedConversation};
 use crate::turn::host::{
-    BudgetReservations, CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier,
-    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnProgress,
+    CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier, PartialReplies, TurnBudget,
+    TurnJournal, TurnProgress,
 };
-use crate::turn::model_request::backoff;
+use crate::turn::journal_writer::JournalWriter;
+use crate::turn::write_buffer::{TurnStart, WriteBuffer};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{InterruptedCallAction, TurnHistory, interrupted_call_action};
 use outlast_kernel::step::{CheckpointStep, EndedTurn};
 use outlast_kernel::turn_cost::TurnCost;
-use outlast_ports::attachment_upload::{AttachmentUpload, Upload};
-use outlast_ports::budget::{BudgetReservation, BudgetShortfall, BudgetUpdate, ReservationResult};
+use outlast_ports::attachment_upload::Upload;
+use outlast_ports::budget::BudgetUpdate;
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
 use outlast_ports::store::Store;
 use outlast_ports::turns::{
-    Commit, CommitReceipt, Lease, PartialReplyChange, PartialReplyText, TurnAfterCommit, TurnTransition,
-    ValueWrite,
+    Commit, CommitReceipt, PartialReplyChange, PartialReplyText, TurnAfterCommit, TurnTransition, ValueWrite,
 };
-use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{
     BatchCall, CheckpointOutcome, JoinedInput, JournalPosition, Outcome, ToolOutcome,
 };
-use outlast_vocab::event::{LiveEvent, LiveEventKind};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, ToolResult};
@@ -35,160 +41,132 @@ use outlast_vocab::record::{
     PolicyDecided, Seq, TurnEnd, TurnResumed, TurnStarted,
 };
 use outlast_vocab::wait::Wait;
-use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
+use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::watch;
 
 /// Records the facts of one turn in a store, under one lease.
-pub struct JournaledHost {
-    services: Arc<RuntimeServices>,
-    store: Arc<dyn Store>,
+pub(crate) struct JournaledHost {
+    writer: JournalWriter,
+    buffer: WriteBuffer,
     secret: [u8; 32],
-    lease: Lease,
     org: OrgId,
     history: Arc<TurnHistory>,
     canceller: Arc<Canceller>,
-    stopping: watch::Receiver<bool>,
-    /// The record of the turn's beginning, for the first write. `None` if it is already written.
-    begin: Option<TurnStart>,
-    /// The record that this lease resumed the turn, for its first write.
-    resumed: Option<TurnResumed>,
     parent: Option<NodeRef>,
-    buffered_facts: Vec<Fact>,
     /// Policy decisions of this drive.
     decisions: Vec<PolicyDecided>,
     spending: TurnCost,
-    values: Vec<ValueWrite>,
-    files: Vec<Upload>,
-    /// Rate-limited calls for the next write.
-    admission_requests: Vec<AdmissionRequest>,
+    limiter: Option<ExternalRateLimiter>,
     /// Rate-limit decisions of the last write.
     admissions: Vec<AdmissionDecision>,
-    /// How the next write changes the persisted text of an unfinished reply.
-    partial: PartialReplyChange,
-    /// Whether such text may exist.
+    /// Whether persisted text of an unfinished reply may exist.
     keeps_text: bool,
     place: Option<JournalPosition>,
-    recent: Arc<ConversationCache>,
-    recalled: Option<Conversation>,
+    conversations: Arc<ConversationCache>,
+    /// The conversation before this turn, once it is loaded.
+    conversation: Option<Conversation>,
     /// The record that accepted the input.
     first: Seq,
     input_waits: bool,
     /// Budget accounting, if budgets are tracked.
     meter: Option<BudgetMeter>,
+    operator_budgets: Arc<OperatorBudgets>,
     /// Whether an earlier drive may have left reservations behind.
     has_earlier_drives: bool,
     /// The effects that this drive reserved budget for.
     reserved: BTreeSet<ReplayKey>,
 }
 
-struct TurnStart {
-    started: TurnStarted,
-    resolved_agent: Arc<ResolvedAgent>,
-}
-
 /// The parameters of a journaled host.
-pub struct JournaledHostConfig {
-    /// The services of this process.
-    pub services: Arc<RuntimeServices>,
-    /// The store for the facts.
-    pub store: Arc<dyn Store>,
+pub(crate) struct JournaledHostConfig {
+    /// Writes under the lease of the turn.
+    pub(crate) writer: JournalWriter,
     /// The secret that signs completion keys.
-    pub secret: [u8; 32],
-    /// The lease that permits writes.
-    pub lease: Lease,
+    pub(crate) secret: [u8; 32],
     /// The organisation of the session.
-    pub org: OrgId,
+    pub(crate) org: OrgId,
     /// The recorded history of the turn.
-    pub history: TurnHistory,
+    pub(crate) history: TurnHistory,
     /// Cancels the turn.
-    pub canceller: Arc<Canceller>,
-    /// Whether the worker shuts down.
-    pub stopping: watch::Receiver<bool>,
+    pub(crate) canceller: Arc<Canceller>,
     /// The head that the turn appends to.
-    pub head: String,
+    pub(crate) head: String,
     /// The message that it follows.
-    pub parent: Option<NodeRef>,
+    pub(crate) parent: Option<NodeRef>,
     /// The cache of recent conversations.
-    pub recent: Arc<ConversationCache>,
+    pub(crate) conversations: Arc<ConversationCache>,
     /// The record that accepted the input.
-    pub first: Seq,
+    pub(crate) first: Seq,
     /// Set if an earlier lease drove the turn and did not leave it parked.
-    pub resumed: Option<TurnResumed>,
+    pub(crate) resumed: Option<TurnResumed>,
+    /// The rate limiter for tool calls. `None` means the store.
+    pub(crate) limiter: Option<ExternalRateLimiter>,
     /// Budget accounting, if budgets are tracked.
     pub(crate) meter: Option<BudgetMeter>,
-    /// The untrusted sources of the text before the turn, if labels are tracked.
-    pub labels: Option<Labels>,
+    /// Whether an operator has set a budget.
+    pub(crate) operator_budgets: Arc<OperatorBudgets>,
 }
 
 impl JournaledHost {
-    /// Opens the journal of a turn to drive it. A turn that began earlier keeps its pinned agent.
-    pub fn open(opening: JournaledHostConfig, resolved_agent: &Arc<ResolvedAgent>) -> Self {
-        let (head, labels) = (opening.head.clone(), opening.labels.clone());
-        let mut journal = Self::aside(opening);
-        if journal.history.started().is_none() {
-            let (kernel, package, parent) =
-                (outlast_kernel::VERSION, resolved_agent.fingerprint, journal.parent);
+    /// Opens the journal of a turn to drive it. A turn that began earlier keeps its pinned agent. `labels` are the
+    /// untrusted sources of the text before the turn, if labels are tracked.
+    pub(crate) fn open(
+        mut config: JournaledHostConfig,
+        agent: &Arc<ResolvedAgent>,
+        labels: Option<Labels>,
+    ) -> Self {
+        let head = std::mem::take(&mut config.head);
+        let mut host = Self::aside(config);
+        if host.history.started().is_none() {
+            let (kernel, package, parent) = (outlast_kernel::VERSION, agent.fingerprint, host.parent);
             let started = TurnStarted { kernel, package, head, parent, labels };
-            journal.begin = Some(TurnStart { started, resolved_agent: resolved_agent.clone() });
+            host.buffer.start = Some(TurnStart { started, agent: agent.clone() });
         }
-        journal
+        host
     }
 
     /// Opens the journal of a turn to end or park it. The turn does not begin here, so nothing new is pinned.
-    pub fn aside(opening: JournaledHostConfig) -> Self {
-        let JournaledHostConfig { services, store, secret, lease, org, history, canceller, stopping, .. } =
-            opening;
-        let JournaledHostConfig { parent, recent, first, meter, resumed, .. } = opening;
+    pub(crate) fn aside(config: JournaledHostConfig) -> Self {
+        let JournaledHostConfig { writer, secret, org, history, canceller, parent, .. } = config;
+        let JournaledHostConfig { conversations, first, limiter, meter, operator_budgets, .. } = config;
         // If the turn is driven again under the same lease, it was already resumed.
-        let resumed = resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
+        let resumed = config.resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
         let begun = history.started().is_some();
         let has_earlier_drives = begun || resumed.is_some();
-        let parent = history.started().map_or(parent, |started| started.parent);
-        let place = history.last_node();
-        let spending = history.spending();
-        let history = Arc::new(history);
         Self {
-            services,
-            store,
+            writer,
+            buffer: WriteBuffer { resumed, ..WriteBuffer::default() },
             secret,
-            lease,
             org,
-            history,
             canceller,
-            stopping,
-            begin: None,
-            resumed,
-            parent,
-            buffered_facts: Vec::new(),
+            parent: history.started().map_or(parent, |started| started.parent),
             decisions: Vec::new(),
-            spending,
-            values: Vec::new(),
-            files: Vec::new(),
-            admission_requests: Vec::new(),
+            spending: history.spending(),
+            limiter,
             admissions: Vec::new(),
-            partial: PartialReplyChange::Unchanged,
             keeps_text: begun,
-            place,
-            recent,
-            recalled: None,
+            place: history.last_node(),
+            conversations,
+            conversation: None,
             first,
             // Inputs may be waiting for a turn that began earlier, and no receipt has reported them.
             input_waits: begun,
             meter,
+            operator_budgets,
             has_earlier_drives,
             reserved: BTreeSet::new(),
+            history: Arc::new(history),
         }
     }
 
     /// Ends the turn from outside its steps. Every open call gets an outcome first, priced by the resolved
     /// agent.
-    pub async fn close(
+    pub(crate) async fn close(
         &mut self,
         end: TurnEnd,
         resolved_agent: Option<&ResolvedAgent>,
+        payments: &PaymentClient,
     ) -> Result<DriveOutcome, Error> {
         let history = self.history.clone();
         for (claim, key, call) in history.open_calls() {
@@ -207,8 +185,8 @@ impl JournaledHost {
             };
             if outcome != ToolOutcome::Unknown {
                 let open = history.open_payments(&key).cloned().collect();
-                self.buffered_facts
-                    .extend(self.services.free_all(open, "the turn ended before the call was done").await);
+                let freed = payments.free_all(open, "the turn ended before the call was done").await;
+                self.buffer.facts.extend(freed);
             }
             let charged =
                 || resolved_agent.and_then(|resolved_agent| resolved_agent.charged(&prepared.tool, &outcome));
@@ -220,211 +198,70 @@ impl JournaledHost {
     }
 
     /// Parks the turn until a person or a deploy fixes it. It also retries at the wait's deadline.
-    pub async fn park_stuck(&mut self, failure: Failure, wait: Wait) -> Result<DriveOutcome, Error> {
+    pub(crate) async fn park_stuck(&mut self, failure: Failure, wait: Wait) -> Result<DriveOutcome, Error> {
         self.buffer_fact(Fact::Stuck { failure });
         self.park(vec![wait]).await
     }
 
     /// Sets the conversation before this turn, with the compactions of this turn applied.
-    fn recall_as(&mut self, mut conversation: Conversation) {
+    fn set_conversation(&mut self, mut conversation: Conversation) {
         for compacted in self.history.compactions() {
             conversation.compact(compacted.clone());
         }
-        self.recalled = Some(conversation);
+        self.conversation = Some(conversation);
     }
 
     /// Caches the conversation, including this turn's messages, for the session's next turn.
-    fn keep_conversation(&mut self, messages: Vec<Message>, last: Seq) {
+    fn cache_conversation(&mut self, messages: Vec<Message>, last: Seq) {
         if let (Some(mut conversation), Some(place), false) =
-            (self.recalled.take(), self.place, messages.is_empty())
+            (self.conversation.take(), self.place, messages.is_empty())
         {
-            conversation.push(self.lease.turn, messages);
-            let node = NodeRef { session: self.lease.session, seq: place.seq };
-            self.recent.keep(ConversationPosition { node, next: Seq(last.0 + 1) }, conversation);
+            let Caller { session, turn } = self.writer.caller();
+            conversation.push(turn, messages);
+            let node = NodeRef { session, seq: place.seq };
+            self.conversations.keep(ConversationPosition { node, next: Seq(last.0 + 1) }, conversation);
         }
     }
 
-    /// Writes a commit. If the disk is full, the database is locked or the content store is unavailable, it
-    /// retries.
-    ///
-    /// It retries until the write succeeds or the worker shuts down. Driving the turn again would be wrong
-    /// here: the model would be asked twice, and a finished call would get an unknown outcome.
-    async fn write(&mut self, commit: Commit) -> Result<CommitReceipt, Error> {
-        let Limits { backoff_first, backoff_most, .. } = self.services.limits;
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let error = match self.try_to_write(commit.clone()).await {
-                Err(error) if may_be_written_later(&error) => error,
-                written => return written,
-            };
-            tracing::warn!(%error, tries, "the turn cannot be written now; it holds what it knows");
-            let Lease { session, turn, .. } = self.lease;
-            let held = || LiveEventKind::Held { failure: Failure::from(&error) };
-            self.services.hub.tell(session, || LiveEvent { turn, what: held() });
-            let pause = backoff(backoff_first, backoff_most, tries);
-            tokio::select! {
-                biased;
-                _ = self.stopping.wait_for(|stopping| *stopping) => return Err(error),
-                () = self.services.clock.sleep(pause) => {}
-            }
-        }
-    }
-
-    /// Uploads the contents of attachments, then writes the commit.
-    async fn try_to_write(&self, commit: Commit) -> Result<CommitReceipt, Error> {
-        let now = self.services.clock.now();
-        if commit.files.is_empty() {
-            return self.store.commit(Commit { now, ..commit }).await;
-        }
-        let attachments = self.services.attachments(&self.store);
-        let here = commit.files.clone();
-        let files = attachments.place(commit.files).await?;
-        let written = self.store.commit(Commit { now, files, ..commit }).await;
-        if let Err(error) = &written
-            && error.kind() == Kind::AttachmentSwept
-        {
-            attachments.confirm(here, self.lease.worker, now).await?;
-        }
-        written
-    }
-
+    /// Writes everything that is buffered, and counts what the turn used until now.
     async fn commit(&mut self, transition: TurnTransition) -> Result<CommitReceipt, Error> {
-        let now = self.services.clock.now();
-        let budget_update = self.active_meter().map(|meter| {
-            if transition != TurnTransition::Continue {
-                meter.release_reservation();
-            }
-            let budget_waits = if let TurnTransition::Park(waits) = &transition {
-                meter.reservations_of_waits(waits)
-            } else {
-                Vec::new()
-            };
-            BudgetUpdate { waits: budget_waits, ..meter.take(now) }
-        });
-        self.commit_metered(transition, budget_update).await
+        let budget_update = self.budget_update(&transition);
+        self.commit_with(transition, budget_update).await
     }
 
-    /// Returns the budget accounting, if budgets are tracked now.
-    fn active_meter(&mut self) -> Option<&mut BudgetMeter> {
-        let services = &self.services;
-        self.meter.as_mut().filter(|meter| meter.counts(services))
-    }
-
-    /// Records the model requests of dead workers whose reservations the next write counts as used, so that costs and
-    /// budgets agree: the request for `next`, which is made again, or all of them at the end of the turn.
-    async fn note_lost_requests(&mut self, next: Option<&ReplayKey>) -> Result<(), Error> {
-        if !self.has_earlier_drives || next.is_some_and(|next| self.reserved.contains(next)) {
-            return Ok(());
-        }
-        let open = self.store.open_reservations(self.lease.turn).await?;
-        let Some(meter) = &self.meter else { return Ok(()) };
-        let is_lost = |key: &ReplayKey| match next {
-            Some(next) => key == next,
-            None => !self.reserved.contains(key),
-        };
-        let lost = open.into_iter().filter(|open| open.key.is_model_request() && is_lost(&open.key));
-        let lost = lost.filter(|open| !meter.settles(&open.key));
-        let lost: Vec<_> = lost.filter_map(|lost| meter.lost_request(lost)).collect();
-        for lost in lost {
-            self.buffer_fact(Fact::Interrupted(lost));
-        }
-        Ok(())
-    }
-
-    /// Writes the buffered facts and reserves budget for an effect.
-    async fn commit_holding(
-        &mut self,
-        reservation: BudgetReservation,
-        budget_update: BudgetUpdate,
-    ) -> Result<ReservationOutcome, Error> {
-        self.reserved.insert(reservation.key.clone());
-        let update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
-        let receipt = self.commit_metered(TurnTransition::Continue, Some(update)).await?;
-        let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
-        let short = match receipt.hold_result {
-            Some(ReservationResult::Exhausted(short)) => {
-                if let (Some(meter), true) = (&mut self.meter, short.pauses_turns) {
-                    meter.does_not_fit(reservation);
-                }
-                Some(short)
-            }
-            Some(ReservationResult::Reserved { low, .. }) => {
-                self.tell_low(low);
-                None
-            }
-            None => None,
-        };
-        Ok(ReservationOutcome { last, short })
-    }
-
-    /// Notifies watchers of budgets that are running low.
-    fn tell_low(&self, low: Vec<BudgetShortfall>) {
-        let Lease { session, turn, .. } = self.lease;
-        for short in low {
-            let low = || LiveEventKind::BudgetLow { budget: named(&short) };
-            self.services.hub.tell(session, || LiveEvent { turn, what: low() });
-        }
-    }
-
-    async fn commit_metered(
+    /// Writes everything that is buffered with this change to the budgets.
+    async fn commit_with(
         &mut self,
         transition: TurnTransition,
         budget_update: Option<BudgetUpdate>,
     ) -> Result<CommitReceipt, Error> {
-        let mut facts = std::mem::take(&mut self.buffered_facts);
-        let mut blobs = Vec::new();
-        let begin = self.begin.take();
-        if let Some(TurnStart { started, resolved_agent }) = &begin {
-            facts.insert(0, Fact::Started(started.clone()));
-            blobs = resolved_agent.to_store();
-        }
-        facts.splice(..0, self.resumed.take().map(Fact::Resumed));
-        let nodes: Vec<usize> =
-            facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
-        let values = std::mem::take(&mut self.values);
-        let files = std::mem::take(&mut self.files).into_iter().map(AttachmentUpload::Inline).collect();
-        let partial = std::mem::take(&mut self.partial);
-        let (lease, now) = (self.lease.clone(), self.services.clock.now());
-        let admission_requests = std::mem::take(&mut self.admission_requests);
-        let waited = self.services.hub.unreported_writes.take(lease.turn);
+        let facts = self.buffer.take_facts();
+        let last_node = facts.iter().rposition(Fact::is_node);
+        let start = self.buffer.start.take();
+        let lease = self.writer.lease.clone();
         let commit = Commit {
-            lease,
-            now,
-            facts,
-            values,
-            blobs,
-            files,
-            partial,
+            values: std::mem::take(&mut self.buffer.values),
+            blobs: start.as_ref().map(|start| start.agent.to_store()).unwrap_or_default(),
+            files: self.buffer.take_files(),
+            partial: std::mem::take(&mut self.buffer.partial),
             budget_update,
-            admissions: admission_requests,
-            waited,
-            transition,
+            admissions: std::mem::take(&mut self.buffer.admission_requests),
+            ..Commit::new(lease, self.writer.clock.now(), facts, transition)
         };
-        let since = self.services.clock.elapsed();
-        let mut receipt = self.write(commit).await?;
-        let waited = self.services.clock.elapsed().saturating_sub(since);
-        self.services.hub.unreported_writes.waited(self.lease.turn, waited);
+        let mut receipt = self.writer.write(commit).await?;
         self.admissions.append(&mut receipt.admissions);
-        self.services.metrics.committed(waited);
-        if let Some(begin) = begin {
-            begin.resolved_agent.was_stored();
+        if let Some(start) = start {
+            start.agent.was_stored();
         }
-        if let Some(last) = nodes.last() {
-            self.place = receipt.places.get(*last).copied();
+        if let Some(last_node) = last_node {
+            self.place = receipt.places.get(last_node).copied();
         }
         self.input_waits = receipt.has_joining_input;
         if let Some(reason) = &receipt.cancelled {
             self.canceller.cancel(reason);
         }
-        self.services.hub.committed(self.lease.session, receipt.last.seq);
         Ok(receipt)
     }
-}
-
-fn may_be_written_later(error: &Error) -> bool {
-    use Kind::{AttachmentSwept, AttachmentUnavailable, StoreBusy, StoreFull};
-    matches!(error.kind(), StoreFull | StoreBusy | AttachmentUnavailable | AttachmentSwept)
 }
 
 impl TurnJournal for JournaledHost {
@@ -441,7 +278,7 @@ impl TurnJournal for JournaledHost {
     }
 
     fn store(&self) -> Option<&Arc<dyn Store>> {
-        Some(&self.store)
+        Some(&self.writer.store)
     }
 
     fn secret(&self) -> Option<[u8; 32]> {
@@ -453,18 +290,17 @@ impl TurnJournal for JournaledHost {
         if self.keeps_text
             && matches!(&fact, Fact::Performed(EffectPerformed { outcome: Outcome::ModelCall(_), .. }))
         {
-            (self.partial, self.keeps_text) = (PartialReplyChange::Delete, false);
+            (self.buffer.partial, self.keeps_text) = (PartialReplyChange::Delete, false);
         }
         self.spending.add_fact(&fact);
         if let Fact::Ruled(decision) = &fact {
             self.decisions.push(decision.clone());
         }
-        self.buffered_facts.push(fact);
+        self.buffer.facts.push(fact);
     }
 
     async fn flush(&mut self) -> Result<Seq, Error> {
-        let nothing = self.buffered_facts.is_empty() && self.values.is_empty() && self.files.is_empty();
-        if nothing && self.admission_requests.is_empty() {
+        if self.buffer.is_empty() {
             return Ok(self.place.map_or(Seq(0), |place| place.seq));
         }
         let receipt = self.commit(TurnTransition::Continue).await?;
@@ -473,7 +309,8 @@ impl TurnJournal for JournaledHost {
 
     async fn reread(&mut self) -> Result<(), Error> {
         self.flush().await?;
-        self.history = Arc::new(TurnHistory::of(self.store.turn_records(self.lease.turn).await?)?);
+        self.history =
+            Arc::new(TurnHistory::of(self.writer.store.turn_records(self.writer.lease.turn).await?)?);
         Ok(())
     }
 
@@ -487,68 +324,9 @@ impl TurnJournal for JournaledHost {
     }
 }
 
-impl BudgetReservations for JournaledHost {
-    async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        let now = self.services.clock.now();
-        let Some(meter) = self.active_meter() else {
-            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
-        };
-        let low = meter.take_low();
-        if meter.begin(&reservation) {
-            self.tell_low(low);
-            self.reserved.insert(reservation.key);
-            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
-        }
-        meter.release_reservation();
-        let budget_update = meter.take(now);
-        self.note_lost_requests(Some(&reservation.key)).await?;
-        self.commit_holding(reservation, budget_update).await
-    }
-
-    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
-        if let Some(meter) = self.active_meter() {
-            meter.settle(key, used);
-        }
-    }
-
-    fn exclude_provider_wait(&mut self, time: Duration) {
-        if let Some(meter) = self.meter.as_mut() {
-            meter.leave_out(time);
-        }
-    }
-}
-
-impl TurnBudget for JournaledHost {
-    fn is_metered(&self) -> bool {
-        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.services))
-    }
-
-    async fn reserve_ahead(&mut self, reservation: BudgetReservation) -> Result<(), Error> {
-        let now = self.services.clock.now();
-        if self.buffered_facts.is_empty() {
-            return self.flush().await.map(drop);
-        }
-        let Some(meter) = self.active_meter() else { return self.flush().await.map(drop) };
-        meter.release_reservation();
-        let budget_update = meter.take(now);
-        let ReservationOutcome { short, .. } =
-            self.commit_holding(reservation.clone(), budget_update).await?;
-        if let (Some(meter), None) = (&mut self.meter, short) {
-            meter.is_held(reservation);
-        }
-        Ok(())
-    }
-
-    fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
-        if let Some(meter) = self.active_meter() {
-            meter.settle_cancelled(key, used, assumed);
-        }
-    }
-}
-
 impl PartialReplies for JournaledHost {
     async fn persist_partial_reply(&mut self, partial_text: PartialReplyText) -> Result<(), Error> {
-        (self.partial, self.keeps_text) = (PartialReplyChange::Append(partial_text), true);
+        (self.buffer.partial, self.keeps_text) = (PartialReplyChange::Append(partial_text), true);
         self.commit(TurnTransition::Continue).await.map(drop)
     }
 
@@ -556,35 +334,35 @@ impl PartialReplies for JournaledHost {
         if !self.keeps_text {
             return Ok(None);
         }
-        let partial_text = self.store.said(self.lease.turn).await?;
+        let partial_text = self.writer.store.said(self.writer.lease.turn).await?;
         Ok(partial_text.filter(|partial_text| partial_text.key == *key).map(|partial_text| partial_text.text))
     }
 }
 
 impl ConversationHost for JournaledHost {
     async fn load_conversation(&mut self, bytes: usize) -> Result<(), Error> {
-        if self.recalled.is_some() {
+        if self.conversation.is_some() {
             return Ok(());
         }
         let Some(node) = self.parent else {
-            self.recall_as(Conversation::default());
+            self.set_conversation(Conversation::default());
             return Ok(());
         };
-        if let Some(conversation) = self.recent.take(ConversationPosition { node, next: self.first }) {
-            self.recall_as(conversation);
+        if let Some(conversation) = self.conversations.take(ConversationPosition { node, next: self.first }) {
+            self.set_conversation(conversation);
             return Ok(());
         }
         let LoadedConversation { conversation, repaired: calls } =
-            conversation_reader::conversation(self.store.as_ref(), node, bytes).await?;
+            conversation_reader::conversation(self.writer.store.as_ref(), node, bytes).await?;
         if !calls.is_empty() && !self.history.was_repaired() {
-            self.buffered_facts.push(Fact::Repaired { calls });
+            self.buffer.facts.push(Fact::Repaired { calls });
         }
-        self.recall_as(conversation);
+        self.set_conversation(conversation);
         Ok(())
     }
 
     fn conversation(&mut self) -> &mut Conversation {
-        self.recalled.get_or_insert_default()
+        self.conversation.get_or_insert_default()
     }
 
     async fn compact(&mut self, compacted: CompactionRecord) -> Result<(), Error> {
@@ -603,14 +381,14 @@ impl ConversationHost for JournaledHost {
 impl CallPermits for JournaledHost {
     async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
         self.admissions.clear();
-        let Some(limiter) = self.services.limiter.clone() else {
-            self.admission_requests.extend(requests);
+        let Some(limiter) = &self.limiter else {
+            self.buffer.admission_requests.extend(requests);
             return Ok(());
         };
         for request in requests {
-            let (decision, fact) = ask_limiter(limiter.as_ref(), &self.services, self.org, request).await;
+            let (decision, fact) = limiter.admit(self.org, request).await;
             self.admissions.push(decision);
-            self.buffered_facts.extend(fact);
+            self.buffer.facts.extend(fact);
         }
         Ok(())
     }
@@ -622,11 +400,11 @@ impl CallPermits for JournaledHost {
 
 impl CallWriteBuffer for JournaledHost {
     fn buffer_values(&mut self, values: Vec<ValueWrite>) {
-        self.values.extend(values);
+        self.buffer.values.extend(values);
     }
 
     fn buffer_files(&mut self, files: Vec<Upload>) {
-        self.files.extend(files);
+        self.buffer.files.extend(files);
     }
 }
 
@@ -644,7 +422,7 @@ impl TurnProgress for JournaledHost {
             return Ok(CheckpointOutcome::default());
         }
         let waiting = if std::mem::take(&mut self.input_waits) {
-            self.store.joinable(self.lease.session).await?
+            self.writer.store.joinable(self.writer.lease.session).await?
         } else {
             Vec::new()
         };
@@ -671,7 +449,7 @@ impl TurnProgress for JournaledHost {
             self.commit(TurnTransition::Continue).await?;
         }
         self.flush().await?;
-        self.store.release_lease(self.lease.clone(), self.services.clock.now()).await?;
+        self.writer.store.release_lease(self.writer.lease.clone(), self.writer.clock.now()).await?;
         Ok(DriveOutcome::HandedBack)
     }
 
@@ -679,7 +457,7 @@ impl TurnProgress for JournaledHost {
         let EndedTurn { end, messages } = done;
         self.note_lost_requests(None).await?;
         if self.is_metered()
-            && let (Some(meter), Some(before)) = (&mut self.meter, &self.recalled)
+            && let (Some(meter), Some(before)) = (&mut self.meter, &self.conversation)
         {
             meter.set_next_turn_usage(before, &messages);
         }
@@ -690,7 +468,7 @@ impl TurnProgress for JournaledHost {
         let receipt = self.commit(transition).await?;
         let driven = match receipt.after {
             TurnAfterCommit::Ended => {
-                self.keep_conversation(messages, receipt.last.seq);
+                self.cache_conversation(messages, receipt.last.seq);
                 DriveOutcome::Ended(end.clone())
             }
             TurnAfterCommit::Next(work) => DriveOutcome::Next(end.clone(), work),
@@ -698,7 +476,7 @@ impl TurnProgress for JournaledHost {
                 return Ok(DriveOutcome::Again);
             }
         };
-        self.services.hub.ended(self.lease.turn, &end);
+        self.writer.hub.ended(self.writer.lease.turn, &end);
         Ok(driven)
     }
 }

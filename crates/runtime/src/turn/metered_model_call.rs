@@ -2,11 +2,12 @@
 //! cancelled call as the most that it could use.
 //!
 //! Every call of a model passes here: the calls of a turn, of compaction, and of tools.
-use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::Caller;
 use crate::limits::budget_meter::{bounded, most_of, price_of};
 use crate::turn::cancel::CancelSignal;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnBudget, TurnJournal};
+use crate::turn::model_client::ModelClient;
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
 };
@@ -55,7 +56,7 @@ impl<H: TurnJournal + TurnBudget + PartialReplies> ModelCallHost for H {
 
 /// A call of a model, and who makes it.
 pub(crate) struct MeteredModelCall<'a> {
-    pub(crate) services: &'a RuntimeServices,
+    pub(crate) client: &'a ModelClient,
     pub(crate) resolved_agent: &'a ResolvedAgent,
     pub(crate) caller: Caller,
     /// The number of the lease.
@@ -95,11 +96,11 @@ impl MeteredModelCall<'_> {
         partial_text: String,
         (host, tries): (&mut A, &mut FailedAttempts),
     ) -> Result<ModelCallEnd, Error> {
-        let Self { services, info, key, .. } = self;
+        let Self { client, info, key, .. } = self;
         let mut most = UsageAmount::ZERO;
         if host.is_metered() {
-            call.options = bounded(call.options, self.resolved_agent, services);
-            most = most_of(services, info, &ModelRequest { call: &call, ..request });
+            call.options = bounded(call.options, self.resolved_agent, &client.limits);
+            most = most_of(&client.limits, info, &ModelRequest { call: &call, ..request });
             let reservation = BudgetReservation::new(key.clone(), most, price_of(info));
             if let Some(short) = host.reserve(reservation).await?.short {
                 return Ok(ModelCallEnd { call, result: Some(ModelRequestResult::BudgetExhausted(short)) });
@@ -109,7 +110,7 @@ impl MeteredModelCall<'_> {
         call.at = host.place().filter(|_| self.audience != ReplyAudience::Nobody);
         let recorder = ReplyRecorder::new(self.provider);
         let runner = ModelRequestRunner {
-            services,
+            client,
             caller: self.caller,
             key,
             provider: &recorder,
@@ -153,7 +154,7 @@ impl MeteredModelCall<'_> {
             host.settle(self.key, Some(UsageAmount::ZERO));
             return;
         }
-        let most = most_of(self.services, self.info, request);
+        let most = most_of(&self.client.limits, self.info, request);
         host.cut_short(self.key, most);
         host.note(Fact::Interrupted(partial.interrupted(self.key, (self.info, request), most))).await;
     }

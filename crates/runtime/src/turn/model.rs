@@ -1,15 +1,18 @@
 //! Answers the model calls of a turn: from the journal if recorded, otherwise from a provider.
-use crate::attachments::attachment_cache;
+use crate::attachments::attachment_access::AttachmentAccess;
 use crate::limits::budget_meter::{named, wait_for};
 use crate::policy::hooks::{EffectHooks, HookedModelRequest, after_model, before_model};
-use crate::policy::policy_points::{PolicyOutcome, as_ruled, at_model, at_reply, may_fall_back, of_reply};
+use crate::policy::policy_points::{PolicyOutcome, PolicyPoints, as_ruled};
+use crate::turn::cancel::CancelSignal;
 use crate::turn::compaction::Compactor;
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{Host, TurnBudget, TurnJournal};
 use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
+use crate::turn::model_client::ModelClient;
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, failed, provider_of,
 };
+use crate::turn::provenance::TextSources;
+use crate::turn::turn_run::TurnRun;
 use crate::views::metrics::TurnPhase;
 use outlast_kernel::retry::ReusableReply;
 use outlast_kernel::step::{CallModelStep, Step};
@@ -19,7 +22,7 @@ use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelFailure, ModelOutcome};
 use outlast_vocab::event::LiveEventKind;
-use outlast_vocab::message::ModelName;
+use outlast_vocab::message::{ModelName, text_of};
 use outlast_vocab::policy::PolicyPoint;
 use outlast_vocab::record::{EffectPerformed, Fact};
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -30,91 +33,320 @@ use std::time::Duration;
 /// of it.
 const READ_AHEAD: usize = 4;
 
-/// Answers the step from the journal, or requests a reply now.
-pub(crate) async fn ask<H: Host>(
-    turn: &ActiveTurn<'_>,
-    ask: CallModelStep,
-    host: &mut H,
-) -> Result<Step, Error> {
-    host.begin_effect(ask.key(), EffectKind::ModelCall)?;
-    let history = host.history().clone();
-    let store = host.store().cloned();
-    let hooks = EffectHooks::of(turn, &history, store.as_ref(), ask.key());
-    let as_recorded = |at| {
-        let effect = hooks.as_recorded(ask.effect(Some(at)));
-        let effect = answered_by(turn, effect, history.model_of(ask.key()), (ask.key(), host));
-        // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
-        // matches.
-        let tokens_most = effect.options.tokens_most.or_else(|| history.reply_token_limit(ask.key()));
-        ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
-    };
-    if let Some(at) = history.conversation_end_at(ask.key())
-        && let Some(outcome) = history.answer(ask.key(), &as_recorded(at))?
-    {
-        turn.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
-        return go_on(turn, ask, outcome, host);
+/// Answers the model calls of one turn.
+pub(crate) struct ModelCaller<'a> {
+    pub(crate) client: &'a ModelClient,
+    pub(crate) attachments: &'a AttachmentAccess,
+    pub(crate) run: TurnRun<'a>,
+    pub(crate) sources: &'a TextSources,
+    /// Cancels the call.
+    pub(crate) cancel: &'a CancelSignal,
+}
+
+impl ModelCaller<'_> {
+    pub(super) fn policy(&self) -> PolicyPoints<'_> {
+        PolicyPoints { run: self.run, sources: self.sources }
     }
-    if let Some(reason) = turn.cancel.reason() {
-        return Ok(ask.cancel(reason));
+
+    /// Publishes a live event of the turn.
+    fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
+        self.client.hub.publish(self.run.caller, what);
     }
-    if let Some(reply) = history.reusable().reply(ask.key()) {
-        return Box::pin(reuse(turn, ask, reply.clone(), host)).await;
-    }
-    // If budgets are tracked, the buffered facts are written together with the reservation for the call.
-    if !host.is_metered() {
-        host.flush().await?;
-    }
-    let mut shaped = match before_model(turn, &ask, host).await {
-        Ok(shaped) => shaped,
-        Err(error) => {
-            hooks.on_error(&Failure::from(&error)).await;
-            return Ok(ask.resume(failed(&error, false)));
+
+    /// Runs the hooks on the outcome. Watchers who saw text that a hook replaced get a retraction and the new text.
+    async fn after_hooks<H: TurnJournal>(
+        &self,
+        ask: &CallModelStep,
+        outcome: ModelOutcome,
+        host: &mut H,
+    ) -> ModelOutcome {
+        let attempt_of = |outcome: &ModelOutcome| match outcome {
+            ModelOutcome::Reply(reply) => Some(reply.attempt),
+            ModelOutcome::Failed(_) => None,
+        };
+        let seen = attempt_of(&outcome);
+        let outcome = after_model(&self.run, &self.sources.hooks, ask.key(), outcome, host).await;
+        if let (Some(seen), ModelOutcome::Reply(reply)) = (seen, &outcome)
+            && reply.attempt != seen
+        {
+            let (key, attempt) = (ask.key(), reply.attempt);
+            self.tell(|| LiveEventKind::Retracted { key: key.clone(), attempt: seen });
+            let text = || text_of(&reply.parts).into_owned();
+            self.tell(|| LiveEventKind::Text { key: key.clone(), attempt, offset: 0, text: text() });
         }
-    };
-    let hooked = shaped.options.clone();
-    match at_model(turn, &ask, &mut shaped, host).await? {
-        PolicyOutcome::Continue => {}
-        PolicyOutcome::Refuse(error) => return Ok(ask.resume(failed(&error, false))),
-        PolicyOutcome::Wait(wait) => return Ok(ask.wait(wait)),
+        outcome
     }
-    let mut tries = FailedAttempts::default();
-    let began = turn.services.clock.elapsed();
-    let verdict = ask_models(turn, &ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
-    turn.services.metrics.passed(TurnPhase::Model, turn.services.clock.elapsed().saturating_sub(began));
-    if !matches!(verdict, ModelCallDecision::Outcome(..)) {
-        tries.note(ask.key(), host);
-        tries = FailedAttempts::default();
-    }
-    let (effect, outcome) = match verdict {
-        ModelCallDecision::Outcome(effect, outcome) => (effect, outcome),
-        ModelCallDecision::Unknown(error) => return Ok(ask.resume(failed(&error, false))),
-        ModelCallDecision::Cancelled => return Ok(ask.cancel(turn.cancel.requested().await)),
-        ModelCallDecision::BudgetExhausted(short) if !short.pauses_turns => {
-            return Ok(ask.exhaust_budget(named(&short), short.reason.to_string()));
+
+    /// Answers the step from the journal, or requests a reply now.
+    pub(crate) async fn ask<H: Host>(&self, ask: CallModelStep, host: &mut H) -> Result<Step, Error> {
+        host.begin_effect(ask.key(), EffectKind::ModelCall)?;
+        let history = host.history().clone();
+        let store = host.store().cloned();
+        let hooks = EffectHooks::of(&self.run, &self.sources.hooks, &history, store.as_ref(), ask.key());
+        let as_recorded = |at| {
+            let effect = hooks.as_recorded(ask.effect(Some(at)));
+            let effect = self.answered_by(effect, history.model_of(ask.key()), (ask.key(), host));
+            // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
+            // matches.
+            let tokens_most = effect.options.tokens_most.or_else(|| history.reply_token_limit(ask.key()));
+            ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
+        };
+        if let Some(at) = history.conversation_end_at(ask.key())
+            && let Some(outcome) = history.answer(ask.key(), &as_recorded(at))?
+        {
+            self.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
+            return self.go_on(ask, outcome, host);
         }
-        ModelCallDecision::BudgetExhausted(short) => {
-            let key = ask.key().budget(host.history().budget_wait_count(ask.key()));
-            return Ok(ask.wait(wait_for(key, &short)));
+        if let Some(reason) = self.cancel.reason() {
+            return Ok(ask.cancel(reason));
         }
-        ModelCallDecision::Wait(waits) => {
-            let now = turn.services.clock.now();
-            let wait = |ProviderWait { key, pause }| {
-                let deadline = Some(now.after(pause));
-                Wait { key, kind: WaitKind::Provider, deadline }
-            };
-            return Ok(ask.wait_for_any(waits.into_iter().map(wait).collect()));
+        if let Some(reply) = history.reusable().reply(ask.key()) {
+            return Box::pin(self.reuse(ask, reply.clone(), host)).await;
         }
-        ModelCallDecision::Stuck(error) => {
+        // If budgets are tracked, the buffered facts are written together with the reservation for the call.
+        if !host.is_metered() {
             host.flush().await?;
-            return Err(error);
         }
-    };
-    let failed = tries.before(&outcome, &effect.model);
-    let outcome = after_model(turn, ask.key(), outcome, host).await;
-    let outcome = of_reply(turn, &ask, outcome, host).await?;
-    let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
-    host.buffer_fact(Fact::Performed(EffectPerformed { tried: failed, ..performed }));
-    go_on(turn, ask, outcome, host)
+        let mut shaped = match before_model(&self.run, &self.sources.hooks, &ask, host).await {
+            Ok(shaped) => shaped,
+            Err(error) => {
+                hooks.on_error(&Failure::from(&error)).await;
+                return Ok(ask.resume(failed(&error, false)));
+            }
+        };
+        let hooked = shaped.options.clone();
+        match self.policy().at_model(&ask, &mut shaped, host).await? {
+            PolicyOutcome::Continue => {}
+            PolicyOutcome::Refuse(error) => return Ok(ask.resume(failed(&error, false))),
+            PolicyOutcome::Wait(wait) => return Ok(ask.wait(wait)),
+        }
+        let mut tries = FailedAttempts::default();
+        let began = self.client.clock.elapsed();
+        let verdict = self.ask_models(&ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
+        self.client.metrics.passed(TurnPhase::Model, self.client.clock.elapsed().saturating_sub(began));
+        if !matches!(verdict, ModelCallDecision::Outcome(..)) {
+            tries.note(ask.key(), host);
+            tries = FailedAttempts::default();
+        }
+        let (effect, outcome) = match verdict {
+            ModelCallDecision::Outcome(effect, outcome) => (effect, outcome),
+            ModelCallDecision::Unknown(error) => return Ok(ask.resume(failed(&error, false))),
+            ModelCallDecision::Cancelled => return Ok(ask.cancel(self.cancel.requested().await)),
+            ModelCallDecision::BudgetExhausted(short) if !short.pauses_turns => {
+                return Ok(ask.exhaust_budget(named(&short), short.reason.to_string()));
+            }
+            ModelCallDecision::BudgetExhausted(short) => {
+                let key = ask.key().budget(host.history().budget_wait_count(ask.key()));
+                return Ok(ask.wait(wait_for(key, &short)));
+            }
+            ModelCallDecision::Wait(waits) => {
+                let now = self.client.clock.now();
+                let wait = |ProviderWait { key, pause }| {
+                    let deadline = Some(now.after(pause));
+                    Wait { key, kind: WaitKind::Provider, deadline }
+                };
+                return Ok(ask.wait_for_any(waits.into_iter().map(wait).collect()));
+            }
+            ModelCallDecision::Stuck(error) => {
+                host.flush().await?;
+                return Err(error);
+            }
+        };
+        let failed = tries.before(&outcome, &effect.model);
+        let outcome = self.after_hooks(&ask, outcome, host).await;
+        let outcome = self.policy().of_reply(&ask, outcome, (&self.client.hub, &mut *host)).await?;
+        let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
+        host.buffer_fact(Fact::Performed(EffectPerformed { tried: failed, ..performed }));
+        self.go_on(ask, outcome, host)
+    }
+
+    /// Asks the agent's models in order until one answers. `options` are the options before rules changed them.
+    async fn ask_models<H: Host>(
+        &self,
+        ask: &CallModelStep,
+        shaped: &mut HookedModelRequest<'_>,
+        (options, host, tries): (Generation, &mut H, &mut FailedAttempts),
+    ) -> Result<ModelCallDecision, Error> {
+        let mut unavailable = UnavailableModels::default();
+        for (number, model) in self.run.agent.package.models().enumerate() {
+            let (provider, info) = match self.client.catalogue.find(model) {
+                Ok(found) => found,
+                Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
+                Err(error) => {
+                    tracing::warn!(%error, "a fallback model is left out");
+                    continue;
+                }
+            };
+            if number > 0 {
+                shaped.options = options.clone();
+                if !self.policy().may_fall_back(ask, (number, model), shaped, host).await? {
+                    continue;
+                }
+            }
+            let candidate = ModelCandidate { model, provider, info };
+            let asked = self.ask_one(ask, &candidate, shaped, (&mut *host, &mut *tries)).await?;
+            let Some((effect, asked)) = asked else { return Ok(ModelCallDecision::Cancelled) };
+            match asked {
+                ModelRequestResult::Wait { key, pause } => unavailable.waits(key, pause),
+                ModelRequestResult::Stuck(error) => unavailable.refuses(error),
+                ModelRequestResult::GaveUp(failure) => unavailable.gave_up(effect, failure),
+                // If a fallback model cannot answer, an earlier model may once its provider returns.
+                ModelRequestResult::BudgetExhausted(_)
+                | ModelRequestResult::Outcome(ModelOutcome::Failed(_))
+                    if number > 0 => {}
+                ModelRequestResult::BudgetExhausted(short) => {
+                    return Ok(ModelCallDecision::BudgetExhausted(short));
+                }
+                ModelRequestResult::Outcome(outcome) => {
+                    return Ok(ModelCallDecision::Outcome(effect, outcome));
+                }
+            }
+        }
+        Ok(unavailable.verdict())
+    }
+
+    /// Asks one model, with as much of the conversation as fits its window. Returns `None` if the turn was
+    /// cancelled.
+    async fn ask_one<H: Host>(
+        &self,
+        ask: &CallModelStep,
+        candidate: &ModelCandidate<'_>,
+        shaped: &HookedModelRequest<'_>,
+        (host, tries): (&mut H, &mut FailedAttempts),
+    ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
+        let ModelCandidate { model, provider, info } = *candidate;
+        let window = info.window_bytes.min(self.client.limits.view_bytes);
+        host.load_conversation(window.saturating_mul(READ_AHEAD)).await?;
+        let window = window.saturating_sub(shaped.bytes_over(&self.run.agent.package.system));
+        let compactor = Compactor { model, provider, info, window };
+        let mut at_once = false;
+        loop {
+            // A provider that is down cannot write a summary either.
+            let is_down = self.client.catalogue.health.is_down(provider_of(model), model);
+            let shorter = !is_down && compactor.make(self, ask, at_once, host).await?;
+            if self.cancel.reason().is_some() {
+                return Ok(None);
+            }
+            let shown = self.show(ask, candidate, shaped, (&mut *host, &mut *tries)).await?;
+            let Some((effect, asked)) = shown else { return Ok(None) };
+            // If the request was too long, the conversation is compacted and sent again, as long as that makes it
+            // shorter.
+            if at_once && !shorter || !asked.is_too_long() {
+                return Ok(Some((effect, asked)));
+            }
+            at_once = true;
+        }
+    }
+
+    /// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
+    /// counts as the agent's own.
+    fn answered_by<H: TurnJournal>(
+        &self,
+        effect: ModelCall,
+        answered: Option<&ModelName>,
+        (key, host): (&ReplayKey, &H),
+    ) -> ModelCall {
+        let mut fallbacks = (1..).zip(&self.run.agent.package.fallback_models);
+        match fallbacks.find(|(_, model)| Some(*model) == answered) {
+            Some((number, model)) => {
+                as_ruled(ModelCall { model: model.clone(), ..effect }, &key.fallback(number), host)
+            }
+            None => as_ruled(effect, key, host),
+        }
+    }
+
+    /// Answers the step with the reply of the turn that this one retries. Hooks have seen it; rules decide on it
+    /// again.
+    async fn reuse<H: TurnJournal + TurnBudget>(
+        &self,
+        ask: CallModelStep,
+        ReusableReply { model, reply }: ReusableReply,
+        host: &mut H,
+    ) -> Result<Step, Error> {
+        // The reservation for the call is not needed.
+        host.settle(ask.key(), Some(UsageAmount::ZERO));
+        // The position of the call is known once the buffered facts are written.
+        host.flush().await?;
+        let outcome =
+            self.policy().of_reply(&ask, ModelOutcome::Reply(reply), (&self.client.hub, &mut *host)).await?;
+        let effect = self.answered_by(ask.effect(host.place()), Some(&model), (ask.key(), &*host));
+        let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
+        host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
+        self.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
+        self.go_on(ask, outcome, host)
+    }
+
+    /// Continues with the outcome of a call, if the policy allows what the model said.
+    fn go_on<H: TurnJournal>(
+        &self,
+        ask: CallModelStep,
+        outcome: ModelOutcome,
+        host: &mut H,
+    ) -> Result<Step, Error> {
+        Ok(match (self.policy().at_reply(ask.key(), &outcome, host)?, self.cancel.reason()) {
+            (PolicyOutcome::Continue, _) => ask.resume(outcome),
+            (PolicyOutcome::Refuse(error), _) => ask.fail(Failure::from(&error)),
+            (PolicyOutcome::Wait(_), Some(reason)) => ask.cancel(reason),
+            (PolicyOutcome::Wait(wait), None) => ask.wait(wait),
+        })
+    }
+
+    /// Sends the conversation to the model and reads the reply, until it is complete or the turn is cancelled.
+    async fn show<H: Host>(
+        &self,
+        ask: &CallModelStep,
+        candidate: &ModelCandidate<'_>,
+        shaped: &HookedModelRequest<'_>,
+        (host, tries): (&mut H, &mut FailedAttempts),
+    ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
+        let ModelCandidate { model, provider, info } = *candidate;
+        let history = host.conversation().messages().clone();
+        let mut now = host.conversation().shown(ask.messages());
+        if !shaped.added.is_empty() {
+            now.to_mut().extend_from_slice(&shaped.added);
+        }
+        let shown = history.iter().chain(now.iter());
+        let files = self.attachments.contents_of(host.store(), &[], shown).await?;
+        let judged = self.run.agent.decides_at(PolicyPoint::Output);
+        let (past, store) = (host.history().clone(), host.store().cloned());
+        let changes_replies =
+            EffectHooks::of(&self.run, &self.sources.hooks, &past, store.as_ref(), ask.key())
+                .any::<AfterModel>();
+        let partial_text =
+            if info.goes_on && !judged { host.persisted_partial_reply(ask.key()).await? } else { None };
+        let draft = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
+        let request = ModelRequest {
+            system: &shaped.system,
+            history: &history,
+            turn: &now,
+            tools: &self.run.agent.shown,
+            session: self.run.caller.session,
+            files: &files,
+            ..ModelRequest::empty(&draft)
+        };
+        let metered = MeteredModelCall {
+            client: self.client,
+            resolved_agent: self.run.agent,
+            caller: self.run.caller,
+            lease: self.run.lease,
+            cancel: self.cancel,
+            key: ask.key(),
+            provider,
+            info,
+            past: PastAttempts::of(host.history(), ask.key())
+                .after(tries)
+                .by_models(self.run.agent.package.models().count()),
+            recovered: host.history().provider_has_recovered(ask.key(), provider_of(model)),
+            patience: self.run.agent.provider_wait(&self.client.limits),
+            tier: host.tier(),
+            audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
+            keeps_cancelled_text: !judged && !changes_replies,
+        };
+        let partial_text = partial_text.unwrap_or_default();
+        let ModelCallEnd { call, result } =
+            metered.ask(draft.clone(), request, partial_text, (host, tries)).await?;
+        Ok(result.map(|result| (call, result)))
+    }
 }
 
 /// A model that may answer, and its provider.
@@ -187,185 +419,4 @@ enum ModelCallDecision {
     Wait(Vec<ProviderWait>),
     /// A person has to fix something.
     Stuck(Error),
-}
-
-/// Asks the agent's models in order until one answers. `options` are the options before rules changed them.
-async fn ask_models<H: Host>(
-    turn: &ActiveTurn<'_>,
-    ask: &CallModelStep,
-    shaped: &mut HookedModelRequest<'_>,
-    (options, host, tries): (Generation, &mut H, &mut FailedAttempts),
-) -> Result<ModelCallDecision, Error> {
-    let mut unavailable = UnavailableModels::default();
-    for (number, model) in turn.resolved_agent.package.models().enumerate() {
-        let (provider, info) = match turn.services.model(model) {
-            Ok(found) => found,
-            Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
-            Err(error) => {
-                tracing::warn!(%error, "a fallback model is left out");
-                continue;
-            }
-        };
-        if number > 0 {
-            shaped.options = options.clone();
-            if !may_fall_back(turn, ask, (number, model), shaped, host).await? {
-                continue;
-            }
-        }
-        let candidate = ModelCandidate { model, provider, info };
-        let asked = ask_one(turn, ask, &candidate, shaped, (&mut *host, &mut *tries)).await?;
-        let Some((effect, asked)) = asked else { return Ok(ModelCallDecision::Cancelled) };
-        match asked {
-            ModelRequestResult::Wait { key, pause } => unavailable.waits(key, pause),
-            ModelRequestResult::Stuck(error) => unavailable.refuses(error),
-            ModelRequestResult::GaveUp(failure) => unavailable.gave_up(effect, failure),
-            // If a fallback model cannot answer, an earlier model may once its provider returns.
-            ModelRequestResult::BudgetExhausted(_) | ModelRequestResult::Outcome(ModelOutcome::Failed(_))
-                if number > 0 => {}
-            ModelRequestResult::BudgetExhausted(short) => {
-                return Ok(ModelCallDecision::BudgetExhausted(short));
-            }
-            ModelRequestResult::Outcome(outcome) => return Ok(ModelCallDecision::Outcome(effect, outcome)),
-        }
-    }
-    Ok(unavailable.verdict())
-}
-
-/// Asks one model, with as much of the conversation as fits its window. Returns `None` if the turn was
-/// cancelled.
-async fn ask_one<H: Host>(
-    turn: &ActiveTurn<'_>,
-    ask: &CallModelStep,
-    candidate: &ModelCandidate<'_>,
-    shaped: &HookedModelRequest<'_>,
-    (host, tries): (&mut H, &mut FailedAttempts),
-) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
-    let ModelCandidate { model, provider, info } = *candidate;
-    let window = info.window_bytes.min(turn.services.limits.view_bytes);
-    host.load_conversation(window.saturating_mul(READ_AHEAD)).await?;
-    let window = window.saturating_sub(shaped.bytes_over(&turn.resolved_agent.package.system));
-    let compactor = Compactor { model, provider, info, window };
-    let mut at_once = false;
-    loop {
-        // A provider that is down cannot write a summary either.
-        let is_down = turn.services.health.is_down(provider_of(model), model);
-        let shorter = !is_down && compactor.make(turn, ask, at_once, host).await?;
-        if turn.cancel.reason().is_some() {
-            return Ok(None);
-        }
-        let shown = show(turn, ask, candidate, shaped, (&mut *host, &mut *tries)).await?;
-        let Some((effect, asked)) = shown else { return Ok(None) };
-        // If the request was too long, the conversation is compacted and sent again, as long as that makes it
-        // shorter.
-        if at_once && !shorter || !asked.is_too_long() {
-            return Ok(Some((effect, asked)));
-        }
-        at_once = true;
-    }
-}
-
-/// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
-/// counts as the agent's own.
-fn answered_by<H: TurnJournal>(
-    turn: &ActiveTurn<'_>,
-    effect: ModelCall,
-    answered: Option<&ModelName>,
-    (key, host): (&ReplayKey, &H),
-) -> ModelCall {
-    let mut fallbacks = (1..).zip(&turn.resolved_agent.package.fallback_models);
-    match fallbacks.find(|(_, model)| Some(*model) == answered) {
-        Some((number, model)) => {
-            as_ruled(ModelCall { model: model.clone(), ..effect }, &key.fallback(number), host)
-        }
-        None => as_ruled(effect, key, host),
-    }
-}
-
-/// Answers the step with the reply of the turn that this one retries. Hooks have seen it; rules decide on it
-/// again.
-async fn reuse<H: TurnJournal + TurnBudget>(
-    turn: &ActiveTurn<'_>,
-    ask: CallModelStep,
-    ReusableReply { model, reply }: ReusableReply,
-    host: &mut H,
-) -> Result<Step, Error> {
-    // The reservation for the call is not needed.
-    host.settle(ask.key(), Some(UsageAmount::ZERO));
-    // The position of the call is known once the buffered facts are written.
-    host.flush().await?;
-    let outcome = of_reply(turn, &ask, ModelOutcome::Reply(reply), host).await?;
-    let effect = answered_by(turn, ask.effect(host.place()), Some(&model), (ask.key(), &*host));
-    let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
-    host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
-    turn.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
-    go_on(turn, ask, outcome, host)
-}
-
-/// Continues with the outcome of a call, if the policy allows what the model said.
-fn go_on<H: TurnJournal>(
-    turn: &ActiveTurn<'_>,
-    ask: CallModelStep,
-    outcome: ModelOutcome,
-    host: &mut H,
-) -> Result<Step, Error> {
-    Ok(match (at_reply(turn, ask.key(), &outcome, host)?, turn.cancel.reason()) {
-        (PolicyOutcome::Continue, _) => ask.resume(outcome),
-        (PolicyOutcome::Refuse(error), _) => ask.fail(Failure::from(&error)),
-        (PolicyOutcome::Wait(_), Some(reason)) => ask.cancel(reason),
-        (PolicyOutcome::Wait(wait), None) => ask.wait(wait),
-    })
-}
-
-/// Sends the conversation to the model and reads the reply, until it is complete or the turn is cancelled.
-async fn show<H: Host>(
-    turn: &ActiveTurn<'_>,
-    ask: &CallModelStep,
-    candidate: &ModelCandidate<'_>,
-    shaped: &HookedModelRequest<'_>,
-    (host, tries): (&mut H, &mut FailedAttempts),
-) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
-    let ModelCandidate { model, provider, info } = *candidate;
-    let history = host.conversation().messages().clone();
-    let mut now = host.conversation().shown(ask.messages());
-    if !shaped.added.is_empty() {
-        now.to_mut().extend_from_slice(&shaped.added);
-    }
-    let shown = history.iter().chain(now.iter());
-    let files = attachment_cache::contents_of(turn.services, host.store(), &[], shown).await?;
-    let judged = turn.resolved_agent.decides_at(PolicyPoint::Output);
-    let (past, store) = (host.history().clone(), host.store().cloned());
-    let changes_replies = EffectHooks::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
-    let partial_text =
-        if info.goes_on && !judged { host.persisted_partial_reply(ask.key()).await? } else { None };
-    let draft = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
-    let request = ModelRequest {
-        system: &shaped.system,
-        history: &history,
-        turn: &now,
-        tools: &turn.resolved_agent.shown,
-        session: turn.caller.session,
-        files: &files,
-        ..ModelRequest::empty(&draft)
-    };
-    let metered = MeteredModelCall {
-        services: turn.services,
-        resolved_agent: turn.resolved_agent,
-        caller: turn.caller,
-        lease: turn.lease,
-        cancel: &turn.cancel,
-        key: ask.key(),
-        provider,
-        info,
-        past: PastAttempts::of(host.history(), ask.key())
-            .after(tries)
-            .by_models(turn.resolved_agent.package.models().count()),
-        recovered: host.history().provider_has_recovered(ask.key(), provider_of(model)),
-        patience: turn.resolved_agent.provider_wait(&turn.services.limits),
-        tier: host.tier(),
-        audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
-        keeps_cancelled_text: !judged && !changes_replies,
-    };
-    let said = partial_text.unwrap_or_default();
-    let ModelCallEnd { call, result } = metered.ask(draft.clone(), request, said, (host, tries)).await?;
-    Ok(result.map(|result| (call, result)))
 }

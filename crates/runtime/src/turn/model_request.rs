@@ -1,10 +1,10 @@
 //! Runs one model request: attempts, backoff, stall detection, and text kept from broken attempts.
-use crate::agents::resolved_agent::RuntimeServices;
 use crate::calls::catalogue::Caller;
 use crate::delivery::live::ReplyPublisher;
 use crate::limits::budget_meter::{price_of, used_by};
 use crate::limits::provider_health::{CallRequest, Permit, ProviderPause};
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnJournal};
+use crate::turn::model_client::ModelClient;
 use crate::views::metrics::RetryKind;
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
@@ -17,7 +17,7 @@ use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelR
 use outlast_ports::turns::PartialReplyText;
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
-use outlast_vocab::event::{LiveEvent, LiveEventKind};
+use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::limits::ATTEMPTS_RECORDED;
 use outlast_vocab::message::{Message, ModelName};
 use outlast_vocab::record::{AttemptsFailed, Fact, FailedAttempt};
@@ -30,7 +30,7 @@ const TOKEN_BYTES: usize = 4;
 
 /// A model request and its context.
 pub(crate) struct ModelRequestRunner<'a> {
-    pub(crate) services: &'a RuntimeServices,
+    pub(crate) client: &'a ModelClient,
     pub(crate) caller: Caller,
     pub(crate) key: &'a ReplayKey,
     pub(crate) provider: &'a dyn ModelProvider,
@@ -204,10 +204,9 @@ impl<'a> ModelRequestRunner<'a> {
         mut partial_text: String,
         (asker, tries): (&mut A, &mut FailedAttempts),
     ) -> Result<ModelRequestResult, Error> {
-        let (limits, began) = (&self.services.limits, self.services.clock.elapsed());
+        let (limits, began) = (&self.client.limits, self.client.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
-        let Caller { session, turn } = self.caller;
-        let speaker = self.services.hub.speaker(session, turn);
+        let live_reply = self.client.hub.reply(self.caller);
         let mut tried_now = 0;
         loop {
             let permit = match self.admitted(&rate, (&request, began), asker).await {
@@ -219,14 +218,14 @@ impl<'a> ModelRequestRunner<'a> {
             };
             (self.past.tried, tried_now) = (self.past.tried + 1, tried_now + 1);
             let attempt = self.attempt_number();
-            let from = self.services.clock.now();
+            let from = self.client.clock.now();
             let mut progress = AttemptProgress::begin(&partial_text, from);
             if !partial_text.is_empty() {
-                self.tell_text(&speaker, attempt, 0, &partial_text);
+                self.tell_text(&live_reply, attempt, 0, &partial_text);
                 progress.building.push(ModelEvent::Text(partial_text.clone()), limits.reply_bytes)?;
             }
             let stream = self.provider.stream(ModelRequest { said: &partial_text, ..request });
-            let error = match self.listen((attempt, &speaker), stream, &mut progress, asker).await {
+            let error = match self.listen((attempt, &live_reply), stream, &mut progress, asker).await {
                 Ok(()) => match progress.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
                         self.provider_answered(&request.call.model, permit);
@@ -238,24 +237,24 @@ impl<'a> ModelRequestRunner<'a> {
                 Err(StreamError::Store(error)) => return Err(error),
                 Err(StreamError::Model(error)) => error,
             };
-            let (until, failure) = (self.services.clock.now(), Failure::from(&error));
+            let (until, failure) = (self.client.clock.now(), Failure::from(&error));
             let model = (self.past.models > 1).then(|| request.call.model.clone());
             tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone(), model });
             asker.exclude_provider_wait(from.until(until));
             self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
-                self.services.governor.turned_away(&rate, asked_for, self.services.clock.now());
+                self.client.catalogue.rate_limiter.turned_away(&rate, asked_for, self.client.clock.now());
             }
             let streamed = progress.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
             self.past.streamed = streamed;
             if streamed {
-                speaker.forget();
+                live_reply.discard();
                 self.tell(|| LiveEventKind::Retracted { key: self.key.clone(), attempt });
             }
             // An attempt that broke off may be charged; a rejected one is not.
             let broke_off = progress.began || error.kind() == Kind::ModelStalled;
             let used = if broke_off { None } else { Some(UsageAmount::ZERO) };
-            let entropy = self.services.entropy.as_ref();
+            let entropy = self.client.entropy.as_ref();
             let down = match error.class() {
                 // A provider that began to answer is up, whatever broke the stream. A probe that breaks off
                 // has failed.
@@ -291,9 +290,9 @@ impl<'a> ModelRequestRunner<'a> {
                 }
             };
             tracing::warn!(%error, attempt, "the model call is tried again");
-            self.services.metrics.tried_again(RetryKind::Model);
+            self.client.metrics.tried_again(RetryKind::Model);
             partial_text = if progress.only_text { progress.text } else { String::new() };
-            self.services.clock.sleep(pause).await;
+            self.client.clock.sleep(pause).await;
             asker.exclude_provider_wait(pause);
             if used.is_none()
                 && let Some(short) = asker.reserve(self.reservation()).await?.short
@@ -305,7 +304,7 @@ impl<'a> ModelRequestRunner<'a> {
 
     /// Returns the number of the next attempt, larger than that of any attempt under an earlier lease.
     fn attempt_number(&self) -> u32 {
-        let each = self.services.limits.model_attempts.saturating_mul(self.past.models);
+        let each = self.client.limits.model_attempts.saturating_mul(self.past.models);
         let before = self.lease.saturating_sub(1).saturating_mul(u64::from(each));
         u32::try_from(before + u64::from(self.past.tried)).unwrap_or(u32::MAX)
     }
@@ -325,7 +324,7 @@ impl<'a> ModelRequestRunner<'a> {
         let Some(pause) = self.wait_for_provider_rate(rate, request, asker).await else {
             return self.permit(request).map_err(wait);
         };
-        if self.services.governor.is_closed(rate, self.services.clock.now()) {
+        if self.client.catalogue.rate_limiter.is_closed(rate, self.client.clock.now()) {
             return Err(wait(ProviderPause { pause, last_failure: None }));
         }
         Err(ModelRequestResult::Wait { key: self.key.provider_queue(self.past.in_line), pause })
@@ -337,7 +336,7 @@ impl<'a> ModelRequestRunner<'a> {
     where
         'a: 'r,
     {
-        let RuntimeServices { health, limits, clock, .. } = self.services;
+        let ModelClient { catalogue, limits, clock, .. } = self.client;
         let now = clock.now();
         // A turn that may not wait any longer calls the provider once more before it fails.
         let is_last = self.past.down_since.unwrap_or(now).after(self.patience) <= now;
@@ -348,7 +347,7 @@ impl<'a> ModelRequestRunner<'a> {
             waited: self.past.provider_waits,
             is_due: self.past.forced || self.recovered || is_last,
         };
-        match health.admit(request, limits, now) {
+        match catalogue.health.admit(request, limits, now) {
             Err(blocked) if self.tier == HostTier::Durable && !is_last => Err(blocked),
             permit => Ok(permit.ok()),
         }
@@ -359,15 +358,15 @@ impl<'a> ModelRequestRunner<'a> {
         if permit.is_some_and(Permit::answered) {
             let provider = provider_of(model);
             tracing::info!(provider, "the provider answers again");
-            self.services.health.recover(provider);
+            self.client.catalogue.health.recover(provider);
         }
     }
 
     /// Decides when to retry after a transient error. If the provider counts as down, `down` is the pause
     /// until the next probe.
     fn next_attempt(&self, error: &Error, tried_now: u32, down: Option<Duration>) -> NextAttempt {
-        let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = self.services.limits;
-        let entropy = self.services.entropy.as_ref();
+        let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = *self.client.limits;
+        let entropy = self.client.entropy.as_ref();
         let soon = error.pause().unwrap_or_else(|| jittered(backoff_first, backoff_most, tried_now, entropy));
         if self.tier == HostTier::Ephemeral {
             return if tried_now < model_attempts { NextAttempt::Soon(soon) } else { NextAttempt::Never };
@@ -378,7 +377,7 @@ impl<'a> ModelRequestRunner<'a> {
             None if is_quick && soon <= wait_in_memory => NextAttempt::Soon(soon),
             None => {
                 let Limits { provider_pause_first: first, provider_pause_most: most, .. } =
-                    self.services.limits;
+                    *self.client.limits;
                 NextAttempt::Later(soon.max(jittered(first, most, self.past.provider_waits + 1, entropy)))
             }
         }
@@ -391,7 +390,7 @@ impl<'a> ModelRequestRunner<'a> {
         (request, began): (&ModelRequest<'_>, Duration),
     ) -> ModelRequestResult {
         let provider = provider_of(&request.call.model);
-        let now = self.services.clock.now();
+        let now = self.client.clock.now();
         let gives_up = self.past.down_since.unwrap_or(now).after(self.patience);
         if now >= gives_up {
             let silent = || Failure::new(Kind::ModelUnavailable, format!("`{provider}` does not answer"));
@@ -413,8 +412,8 @@ impl<'a> ModelRequestRunner<'a> {
         (request, began): (&ModelRequest<'_>, Duration),
     ) -> ModelRequestResult {
         let failure = ModelFailure { failure, streamed: self.past.streamed };
-        let took = self.services.clock.elapsed().saturating_sub(began);
-        self.services.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
+        let took = self.client.clock.elapsed().saturating_sub(began);
+        self.client.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
         ModelRequestResult::GaveUp(failure)
     }
 
@@ -441,8 +440,8 @@ impl<'a> ModelRequestRunner<'a> {
         began: Duration,
         outcome: ModelOutcome,
     ) -> ModelRequestResult {
-        let took = self.services.clock.elapsed().saturating_sub(began);
-        self.services.metrics.asked(&request.call.model, took, &outcome);
+        let took = self.client.clock.elapsed().saturating_sub(began);
+        self.client.metrics.asked(&request.call.model, took, &outcome);
         ModelRequestResult::Outcome(outcome)
     }
 
@@ -464,13 +463,14 @@ impl<'a> ModelRequestRunner<'a> {
             None => 0,
         };
         loop {
-            let now = self.services.clock.now();
-            let wait = self.services.governor.admit(self.caller.session, rate, tokens, now).err()?;
-            if wait > self.services.limits.wait_in_memory && self.tier == HostTier::Durable {
+            let now = self.client.clock.now();
+            let wait =
+                self.client.catalogue.rate_limiter.admit(self.caller.session, rate, tokens, now).err()?;
+            if wait > self.client.limits.wait_in_memory && self.tier == HostTier::Durable {
                 return Some(wait);
             }
-            let is_closed = self.services.governor.is_closed(rate, now);
-            self.services.clock.sleep(wait).await;
+            let is_closed = self.client.catalogue.rate_limiter.is_closed(rate, now);
+            self.client.clock.sleep(wait).await;
             if is_closed {
                 asker.exclude_provider_wait(wait);
             }
@@ -480,7 +480,7 @@ impl<'a> ModelRequestRunner<'a> {
     /// Reads one stream to its end.
     async fn listen<A: PartialReplies>(
         &self,
-        (attempt, speaker): (u32, &ReplyPublisher<'_>),
+        (attempt, live_reply): (u32, &ReplyPublisher<'_>),
         mut stream: EventStream<'_>,
         progress: &mut AttemptProgress,
         asker: &mut A,
@@ -492,8 +492,8 @@ impl<'a> ModelRequestRunner<'a> {
             progress.began = true;
             match &event {
                 ModelEvent::KeepAlive => {
-                    let patience = self.services.limits.model_idle;
-                    let waiting = idle.get_or_insert_with(|| self.services.clock.sleep(patience));
+                    let patience = self.client.limits.model_idle;
+                    let waiting = idle.get_or_insert_with(|| self.client.clock.sleep(patience));
                     if poll_immediate(waiting).await.is_some() {
                         let detail =
                             format!("the stream brought nothing new for {} ms", patience.as_millis());
@@ -502,7 +502,7 @@ impl<'a> ModelRequestRunner<'a> {
                 }
                 ModelEvent::Text(text) => {
                     idle = None;
-                    self.tell_text(speaker, attempt, progress.bytes, text);
+                    self.tell_text(live_reply, attempt, progress.bytes, text);
                     progress.bytes += text.len();
                     if self.info.goes_on {
                         progress.text.push_str(text);
@@ -517,10 +517,10 @@ impl<'a> ModelRequestRunner<'a> {
                     progress.only_text = false;
                 }
             }
-            progress.building.push(event, self.services.limits.reply_bytes)?;
+            progress.building.push(event, self.client.limits.reply_bytes)?;
             let keeps = self.info.goes_on && self.audience == ReplyAudience::Watchers;
-            if keeps && progress.is_due(&self.services.limits, self.services.clock.now()) {
-                let partial_text = progress.take_new(self.key, attempt, self.services.clock.now());
+            if keeps && progress.is_due(&self.client.limits, self.client.clock.now()) {
+                let partial_text = progress.take_new(self.key, attempt, self.client.clock.now());
                 asker.persist_partial_reply(partial_text).await.map_err(StreamError::Store)?;
             }
         }
@@ -536,8 +536,8 @@ impl<'a> ModelRequestRunner<'a> {
         if let Some(next) = poll_immediate(stream.next()).await {
             return Ok(next);
         }
-        let patience = self.services.limits.model_stall;
-        match select(stream.next(), self.services.clock.sleep(patience)).await {
+        let patience = self.client.limits.model_stall;
+        match select(stream.next(), self.client.clock.sleep(patience)).await {
             Either::Left((next, _)) => Ok(next),
             Either::Right(_) => {
                 let detail = format!("the stream was silent for {} ms", patience.as_millis());
@@ -546,16 +546,15 @@ impl<'a> ModelRequestRunner<'a> {
         }
     }
 
-    fn tell_text(&self, speaker: &ReplyPublisher<'_>, attempt: u32, offset: usize, text: &str) {
+    fn tell_text(&self, live_reply: &ReplyPublisher<'_>, attempt: u32, offset: usize, text: &str) {
         if self.audience == ReplyAudience::Watchers {
-            speaker.say(self.key, attempt, offset, text);
+            live_reply.publish(self.key, attempt, offset, text);
         }
     }
 
     fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
-        let Caller { session, turn } = self.caller;
         if self.audience != ReplyAudience::Nobody {
-            self.services.hub.tell(session, || LiveEvent { turn, what: what() });
+            self.client.hub.publish(self.caller, what);
         }
     }
 }

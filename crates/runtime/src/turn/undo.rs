@@ -1,8 +1,8 @@
 //! Stops a turn that was cancelled or aborted, and undoes the calls of an aborted one.
 use crate::agents::resolved_agent::ResolvedAgent;
+use crate::calls::tool_runner::ToolRunner;
 use crate::calls::tools;
 use crate::turn::cancel::cancel;
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{DriveOutcome, Host, TurnJournal};
 use outlast_kernel::step::{self, Step};
 use outlast_vocab::effect::ToolOutcome;
@@ -16,24 +16,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Ends a cancelled turn. An aborted turn first undoes its calls, newest first. An undo call that fails is counted and
 /// does not stop the others.
 pub(crate) async fn stop<H: Host>(
-    turn: &ActiveTurn<'_>,
+    runner: &ToolRunner<'_>,
     reason: String,
     host: &mut H,
 ) -> Result<DriveOutcome, Error> {
     host.reread().await?;
-    let facts = turn.services.free_all(to_free(host), &reason).await;
+    let facts = runner.services.payments.free_all(to_free(host), &reason).await;
     host.buffer_facts(facts);
     if !host.history().aborted() {
         return host.finish(TurnEnd::Cancelled { reason }.into()).await;
     }
     // The cancel request has been handled, and must not cancel the undo calls.
     let (_, never) = cancel();
-    let (hook_labels, stopping) = (turn.hook_labels.clone(), turn.stopping.clone());
-    let turn = &ActiveTurn { cancel: never, stopping, hook_labels, ..*turn };
-    let mut step = step::begin_undo(turn.index, host.history().undo_calls(turn.index), reason);
+    let runner = &ToolRunner { cancel: never, ..*runner };
+    let index = runner.run.index;
+    let mut step = step::begin_undo(index, host.history().undo_calls(index), reason);
     loop {
         step = match step {
-            Step::RunTools(batch) => tools::run(turn, batch, host).await?,
+            Step::RunTools(batch) => tools::run(runner, batch, host).await?,
             Step::Done(done) => return host.finish(done).await,
             Step::CallModel(_) | Step::Checkpoint(_) | Step::Wait(_) => {
                 unreachable!("a turn that stops asks for nothing new and waits for nothing")

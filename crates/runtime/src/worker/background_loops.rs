@@ -22,19 +22,19 @@ pub(super) async fn keep(inner: Arc<WorkerState>) {
     let mut stopping = inner.stopping.subscribe();
     let mut keeper = LeaseLoop {
         changes: None,
-        renewed: inner.services.clock.now(),
+        renewed: inner.clock.now(),
         looked: None,
         next_wake: None,
-        watchdog: Watchdog::new(inner.services.clock.elapsed()),
+        watchdog: Watchdog::new(inner.clock.elapsed()),
     };
     loop {
         keeper.watchdog.look(&inner).await;
         if let Err(error) = keeper.tend(&inner).await {
             tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
         }
-        let now = inner.services.clock.now();
+        let now = inner.clock.now();
         // With a short lease, renewing it needs shorter pauses than anything else.
-        let mut pause = (inner.services.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
+        let mut pause = (inner.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
         if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
             pause = pause.min(now.until(wake));
         }
@@ -42,7 +42,7 @@ pub(super) async fn keep(inner: Arc<WorkerState>) {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
             () = inner.wake.notified() => keeper.looked = None,
-            () = inner.services.clock.sleep(pause) => {}
+            () = inner.clock.sleep(pause) => {}
         }
     }
 }
@@ -52,11 +52,11 @@ pub(super) async fn sweep(inner: Arc<WorkerState>) {
     let mut stopping = inner.stopping.subscribe();
     let runtime = Runtime::of_operator(inner);
     loop {
-        let WorkerState { services, .. } = &*runtime.inner;
+        let WorkerState { clock, limits, .. } = &*runtime.inner;
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = services.clock.sleep(services.limits.sweep_every) => {}
+            () = clock.sleep(limits.sweep_every) => {}
         }
         match runtime.sweep().await {
             Ok(SweepReport { looked_at, deleted }) => {
@@ -75,7 +75,7 @@ pub(super) async fn reload_agents(inner: Arc<WorkerState>) {
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = inner.services.clock.sleep(LOOK_AGAIN) => {}
+            () = inner.clock.sleep(LOOK_AGAIN) => {}
         }
         if let Err(error) = look_for_agents(&inner, &mut seen).await {
             tracing::warn!(%error, "agents in the database could not be looked at; it is tried again");
@@ -111,8 +111,8 @@ struct LeaseLoop {
 
 impl LeaseLoop {
     async fn tend(&mut self, inner: &Arc<WorkerState>) -> Result<(), Error> {
-        let now = inner.services.clock.now();
-        let third = inner.services.limits.lease / 3;
+        let now = inner.clock.now();
+        let third = inner.limits.lease / 3;
         if has_passed(self.renewed, third, now) {
             // If leases cannot be renewed, claim nothing, because it might be a session that is driven here.
             self.renew(inner, now).await?;
@@ -151,7 +151,7 @@ impl LeaseLoop {
             return Ok(false);
         }
         inner.deliveries.wake_sinks();
-        inner.services.look_at_budgets(inner.store.as_ref()).await?;
+        inner.operator_budgets.refresh(inner.store.as_ref()).await?;
         pass_on_cancels(inner).await?;
         Ok(true)
     }
@@ -161,7 +161,7 @@ impl LeaseLoop {
         if lock(&inner.driving).is_empty() {
             return Ok(());
         }
-        let until = now.after(inner.services.limits.lease);
+        let until = now.after(inner.limits.lease);
         inner.store.renew(LeaseRequest { worker: inner.worker, until }).await.map(drop)
     }
 }
@@ -169,10 +169,10 @@ impl LeaseLoop {
 /// Sends the reminders for approvals that are due.
 async fn notify(inner: &WorkerState, now: Millis) -> Result<(), Error> {
     const AT_ONCE: usize = 64;
-    let most = inner.services.limits.reminders_per_question;
+    let most = inner.limits.reminders_per_question;
     for SentNotice { session, last } in inner.store.send_due_notices(now, most, AT_ONCE).await? {
         tracing::info!(%session, "somebody was told again that a call waits for an approval");
-        inner.services.hub.committed(session, last);
+        inner.hub.committed(session, last);
         inner.deliveries.wake_sinks();
     }
     Ok(())
@@ -208,11 +208,11 @@ async fn take_suspect(inner: &Arc<WorkerState>, now: Millis) -> Result<(), Error
     if *inner.stopping.borrow() || inner.on_trial.load(Ordering::SeqCst) {
         return Ok(());
     }
-    let lived = inner.services.clock.elapsed().saturating_sub(inner.started);
+    let lived = inner.clock.elapsed().saturating_sub(inner.started);
     let busy = !lock(&inner.driving).is_empty();
-    let wait = if busy { inner.services.limits.suspect_wait } else { Duration::ZERO };
+    let wait = if busy { inner.limits.suspect_wait } else { Duration::ZERO };
     let due = Millis(now.0.saturating_sub(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
-    let lease_request = LeaseRequest { worker: inner.worker, until: now.after(inner.services.limits.lease) };
+    let lease_request = LeaseRequest { worker: inner.worker, until: now.after(inner.limits.lease) };
     let _taking = ClaimGuard::new(&inner.taking);
     if let Some(work) = inner.store.claim_suspect(lease_request, lived, due).await? {
         inner.spawn(work);

@@ -11,16 +11,9 @@ use std::sync::Arc;
 pub(super) async fn snapshot(inner: &WorkerState, store: &dyn Store) -> Result<MetricsSnapshot, Error> {
     let (load, sinks, status) = (store.load().await?, store.sinks().await?, store.status().await?);
     let leases = lock(&inner.driving).len();
-    let at = inner.services.clock.now();
-    let down = inner.services.health.outages();
-    Ok(inner.services.metrics.snapshot(&CurrentGauges {
-        at,
-        leases,
-        load,
-        down,
-        sinks: &sinks,
-        syncs: status.syncs,
-    }))
+    let at = inner.clock.now();
+    let down = inner.models.health.outages();
+    Ok(inner.metrics.snapshot(&CurrentGauges { at, leases, load, down, sinks: &sinks, syncs: status.syncs }))
 }
 
 /// Exports metrics until the worker stops, and then once more.
@@ -30,10 +23,10 @@ pub(super) async fn export_metrics(inner: Arc<WorkerState>, to: Arc<dyn MetricSi
         let stop = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => true,
-            () = inner.services.clock.sleep(to.export_interval()) => false,
+            () = inner.clock.sleep(to.export_interval()) => false,
         };
         if let Err(error) = once(&inner, to.as_ref()).await {
-            inner.services.metrics.lost();
+            inner.metrics.lost();
             tracing::warn!(%error, "measurements were not taken; the next ones have them too");
         }
         if stop {
@@ -44,8 +37,8 @@ pub(super) async fn export_metrics(inner: Arc<WorkerState>, to: Arc<dyn MetricSi
 
 async fn once(inner: &WorkerState, to: &dyn MetricSink) -> Result<(), Error> {
     let snapshot = snapshot(inner, inner.store.as_ref()).await?;
-    let deadline = inner.services.limits.delivery_deadline;
-    match select(to.export(&snapshot), inner.services.clock.sleep(deadline)).await {
+    let deadline = inner.limits.delivery_deadline;
+    match select(to.export(&snapshot), inner.clock.sleep(deadline)).await {
         Either::Left((taken, _)) => taken,
         Either::Right(_) => {
             let detail = format!("it took longer than the {} ms it may", deadline.as_millis());

@@ -15,7 +15,7 @@ pub(super) async fn wake_after_outages(inner: Arc<WorkerState>) {
         let provider = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            provider = inner.services.health.recovered() => provider,
+            provider = inner.models.health.recovered() => provider,
         };
         tokio::select! {
             biased;
@@ -31,16 +31,16 @@ pub(super) async fn wake_after_outages(inner: Arc<WorkerState>) {
 
 /// Wakes the turns that wait for this provider, until none is left or the provider fails again.
 async fn wake_all(inner: &WorkerState, provider: &str) -> Result<(), Error> {
-    let limits = &inner.services.limits;
+    let limits = &inner.limits;
     let waiting = inner.store.waiting(WaitKind::Provider, usize::MAX).await?;
     for WaitingTurn { turn, wait, .. } in waiting {
         if !wait.key.awaits_provider(provider) {
             continue;
         }
-        if inner.services.health.outages().iter().any(|outage| outage.provider == provider) {
+        if inner.models.health.outages().iter().any(|outage| outage.provider == provider) {
             return Ok(());
         }
-        let now = inner.services.clock.now();
+        let now = inner.clock.now();
         // Like a passed deadline: unlike a retry by an operator, this respects the provider's rate limit.
         match inner.store.resolve(turn, wait.key, Resolution::Timeout, now).await {
             Ok(_) => inner.wake.notify_one(),
@@ -48,7 +48,7 @@ async fn wake_all(inner: &WorkerState, provider: &str) -> Result<(), Error> {
             Err(error) if matches!(error.kind(), Kind::WaitNotFound | Kind::TurnNotFound) => {}
             Err(error) => return Err(error),
         }
-        inner.services.clock.sleep(limits.provider_wake_apart).await;
+        inner.clock.sleep(limits.provider_wake_apart).await;
     }
     Ok(())
 }

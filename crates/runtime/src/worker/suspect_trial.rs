@@ -34,13 +34,13 @@ pub(super) async fn run(
     );
     if !pause_others(inner, &lease).await? {
         tracing::warn!("the other turns of this worker did not pause; the suspect is tried later");
-        inner.store.release_lease(lease, inner.services.clock.now()).await?;
+        inner.store.release_lease(lease, inner.clock.now()).await?;
         return Ok(DriveOutcome::HandedBack);
     }
     tracing::warn!(?window, "the suspect runs alone now");
     // In the same task as the turn, so that the window does not end while the turn blocks its thread.
     let driving = pin!(watched(inner, work, handles));
-    match select(driving, inner.services.clock.sleep(window)).await {
+    match select(driving, inner.clock.sleep(window)).await {
         Either::Left((driven, _)) => driven,
         Either::Right(((), driving)) => {
             inner.store.end_trial(lease).await?;
@@ -58,7 +58,7 @@ async fn watched(
     work: ClaimedTurn,
     handles: DriveHandles,
 ) -> Result<DriveOutcome, Error> {
-    let (poll, clock) = (handles.poll.clone(), inner.services.clock.clone());
+    let (poll, clock) = (handles.poll.clone(), inner.clock.clone());
     let drive = LeasedDrive { inner, handles };
     let mut driving = Box::pin(drive.turn(work));
     poll_fn(move |task| {
@@ -71,16 +71,16 @@ async fn watched(
 /// Asks the other turns of this worker to pause and waits for them. Returns whether they have paused.
 async fn pause_others(inner: &WorkerState, lease: &Lease) -> Result<bool, Error> {
     let _yielding = PauseGuard::new(inner);
-    let begun = inner.services.clock.elapsed();
+    let begun = inner.clock.elapsed();
     loop {
         if inner.store.begin_trial(lease.clone()).await? {
             return Ok(true);
         }
-        let waited = inner.services.clock.elapsed().saturating_sub(begun);
-        if *inner.stopping.borrow() || waited >= inner.services.limits.suspect_drain {
+        let waited = inner.clock.elapsed().saturating_sub(begun);
+        if *inner.stopping.borrow() || waited >= inner.limits.suspect_drain {
             return Ok(false);
         }
-        inner.services.clock.sleep(LOOK_FOR_PAUSE).await;
+        inner.clock.sleep(LOOK_FOR_PAUSE).await;
     }
 }
 

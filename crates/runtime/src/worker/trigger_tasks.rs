@@ -1,5 +1,5 @@
 //! Listens to triggers. Each external event starts one turn, exactly once.
-use super::{Input, Runtime};
+use super::{Input, Runtime, WorkerState};
 use crate::turn::model_request::jittered;
 use futures_util::FutureExt;
 use outlast_ports::ResultFuture;
@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 impl Runtime {
     /// Starts listening to the triggers of all plug-ins, with the access of this handle.
     pub fn listen(&self) {
-        for trigger in self.inner.services.plugins.triggers() {
+        for trigger in self.inner.plugins.triggers() {
             let ear = TriggerTask { runtime: self.clone(), trigger: trigger.clone() };
             self.inner.tasks.spawn(async move { ear.run().await });
         }
@@ -94,8 +94,8 @@ impl TriggerTask {
     }
 
     async fn pause(&self, failures: u32) {
-        let services = &self.runtime.inner.services;
-        let (first, most) = (services.limits.backoff_first, services.limits.backoff_most);
-        services.clock.sleep(jittered(first, most, failures, services.entropy.as_ref())).await;
+        let WorkerState { clock, entropy, limits, .. } = &*self.runtime.inner;
+        let (first, most) = (limits.backoff_first, limits.backoff_most);
+        clock.sleep(jittered(first, most, failures, entropy.as_ref())).await;
     }
 }

@@ -5,11 +5,13 @@ use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::Caller;
 use crate::limits::budget_meter::BudgetMeter;
 use crate::policy::hooks::{EffectHooks, HookLabels};
-use crate::turn::drive::{ActiveTurn, TurnInput, drive};
+use crate::turn::cancel::StopSignals;
 use crate::turn::host::DriveOutcome;
+use crate::turn::journal_writer::JournalWriter;
 use crate::turn::journaled_host::{JournaledHost, JournaledHostConfig};
 use crate::turn::model_request::backoff;
-use crate::turn::provenance::EarlierText;
+use crate::turn::provenance::TextSources;
+use crate::turn::turn_run::TurnRun;
 use crate::views::metrics::TurnPhase;
 use outlast_kernel::label::{TurnToolsAndHooks, of_hooks, of_supplied_messages, of_turn};
 use outlast_kernel::replay::TurnHistory;
@@ -18,7 +20,7 @@ use outlast_ports::turns::{ClaimedTurn, CrashGuard, Lease, TrialState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::label::{Labels, UntrustedSource};
 use outlast_vocab::package::PinnedPackage;
-use outlast_vocab::record::{self, Fact, NodeRef, Record, Seq, TurnEnd, TurnResumed};
+use outlast_vocab::record::{Fact, NodeRef, Record, Seq, TurnEnd, TurnResumed};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, OrgId, ReplayKey};
 use std::sync::Arc;
@@ -34,11 +36,11 @@ pub(super) async fn drive_session(inner: Arc<WorkerState>, mut work: ClaimedTurn
         let span = tracing::info_span!("turn", session = %lease.session, turn = %lease.turn);
         let driven = Box::pin(suspect_trial::run(&inner, work, handles)).instrument(span.clone()).await;
         if inner.drives(&lease) {
-            inner.services.hub.unregister_turn(lease.turn);
+            inner.hub.unregister_turn(lease.turn);
         }
         inner.deliveries.wake_sinks();
         if let Ok(DriveOutcome::Ended(end) | DriveOutcome::Next(end, _)) = &driven {
-            inner.services.metrics.ended(end);
+            inner.metrics.ended(end);
             tracing::info!(parent: &span, outcome = end.name(), "the turn ended");
         }
         match driven {
@@ -80,8 +82,8 @@ fn phase_before(records: &[Record]) -> Option<(TurnPhase, Millis)> {
 
 async fn hand_back(inner: &WorkerState, lease: Lease) {
     // If this fails too, the lease expires, because leases without a driver are not renewed.
-    inner.services.clock.sleep(inner.services.limits.backoff_first).await;
-    if let Err(error) = inner.store.release_lease(lease, inner.services.clock.now()).await {
+    inner.clock.sleep(inner.limits.backoff_first).await;
+    if let Err(error) = inner.store.release_lease(lease, inner.clock.now()).await {
         tracing::warn!(%error, "a session could not be handed back");
     }
 }
@@ -128,39 +130,33 @@ impl LeasedDrive<'_> {
         } = work;
         let facts = DriveFacts { index, org, guard, alone: trial.is_some() };
         let Lease { worker, fence, .. } = lease;
-        let since = self.inner.services.clock.now();
+        let since = self.inner.clock.now();
         if !resumed && let Some((phase, began)) = phase_before(&records) {
-            self.inner.services.metrics.passed(phase, began.until(since));
+            self.inner.metrics.passed(phase, began.until(since));
         }
         let resumed = resumed.then_some(TurnResumed { worker, lease: fence.0, since });
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
             let held = held.take();
-            let opening = |history, resolved_agent: Option<&ResolvedAgent>| JournaledHostConfig {
-                services: self.inner.services.clone(),
-                store: self.inner.store.clone(),
-                secret: self.inner.secret,
-                lease: lease.clone(),
-                org,
-                history,
-                canceller: self.handles.canceller.clone(),
-                stopping: self.inner.stopping.subscribe(),
-                head: head.clone(),
-                parent,
-                recent: self.inner.recent.clone(),
-                first,
-                resumed: resumed.clone(),
-                meter: Some(BudgetMeter::of(
-                    resolved_agent,
-                    resolved_agent.map(|resolved_agent| {
-                        self.inner.agent_registry.budgets(resolved_agent, OrgVisibility::Org(org))
-                    }),
-                    &self.inner.services,
-                    held.as_ref(),
-                    index,
-                )),
-                labels: None,
+            let opening = |history, agent: Option<&ResolvedAgent>| {
+                let WorkerState { clock, models, agent_registry, .. } = &**self.inner;
+                let budgets = agent.map(|agent| agent_registry.budgets(agent, OrgVisibility::Org(org)));
+                JournaledHostConfig {
+                    writer: self.writer(lease.clone()),
+                    secret: self.inner.secret,
+                    org,
+                    history,
+                    canceller: self.handles.canceller.clone(),
+                    head: head.clone(),
+                    parent,
+                    conversations: self.inner.conversations.clone(),
+                    first,
+                    resumed: resumed.clone(),
+                    limiter: self.inner.limiter.clone(),
+                    meter: Some(BudgetMeter::of(agent, budgets, models, held.as_ref(), index, clock.now())),
+                    operator_budgets: self.inner.operator_budgets.clone(),
+                }
             };
             let driven = Box::pin(self.once(records, facts, &lease, &opening)).await;
             let error = match driven {
@@ -180,14 +176,29 @@ impl LeasedDrive<'_> {
             records = self.inner.store.turn_records(lease.turn).await?;
             if error.class() == Class::Retry {
                 tracing::warn!(%error, tries, "the turn is driven again from its journal");
-                let Limits { backoff_first, backoff_most, .. } = self.inner.services.limits;
-                self.inner.services.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                let Limits { backoff_first, backoff_most, .. } = *self.inner.limits;
+                self.inner.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                 continue;
             }
             match self.give_up(&error, records, (index, org), &lease, &opening).await? {
                 DriveOutcome::Again => records = self.inner.store.turn_records(lease.turn).await?,
                 driven => return Ok(driven),
             }
+        }
+    }
+
+    fn writer(&self, lease: Lease) -> JournalWriter {
+        let inner = &self.inner;
+        JournalWriter {
+            store: inner.store.clone(),
+            lease,
+            clock: inner.clock.clone(),
+            limits: inner.limits.clone(),
+            hub: inner.hub.clone(),
+            attachments: inner.attachments.clone(),
+            metrics: inner.metrics.clone(),
+            unreported_writes: inner.unreported_writes.clone(),
+            stopping: inner.stopping.subscribe(),
         }
     }
 
@@ -202,13 +213,7 @@ impl LeasedDrive<'_> {
         if let Some(reason) = history.cancelled() {
             self.handles.canceller.cancel(reason);
         }
-        let accepted = history.accepted();
-        let given = |record::TurnAccepted { before, parts, output, .. }: &record::TurnAccepted| TurnInput {
-            before: before.clone(),
-            parts: parts.clone(),
-            output: output.clone(),
-        };
-        let input = accepted.map(given).ok_or_else(|| {
+        let input = history.accepted().cloned().ok_or_else(|| {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
         if guard.is_guilty() {
@@ -216,7 +221,7 @@ impl LeasedDrive<'_> {
             let hung = guard.trial == TrialState::Hung;
             let end = TurnEnd::Sealed { claims: guard.deaths, alone: guard.alone, hung };
             let driven = JournaledHost::aside(opening(history, resolved_agent.as_deref()))
-                .close(end, resolved_agent.as_deref())
+                .close(end, resolved_agent.as_deref(), &self.inner.payments)
                 .await?;
             return Ok(self.observed(resolved_agent.as_ref(), lease, index, driven));
         }
@@ -244,22 +249,16 @@ impl LeasedDrive<'_> {
             inherited.extend(of_hooks(&opening.history, &resolved_agent.package.hooks));
         }
         let parent = opening.parent;
-        let mut host = JournaledHost::open(JournaledHostConfig { labels, ..opening }, &resolved_agent);
-        let turn = ActiveTurn {
-            services: &self.inner.services,
-            resolved_agent: &resolved_agent,
-            org: Some(org),
-            labels: &inherited,
-            earlier: &EarlierText::before(parent),
-            hook_labels: HookLabels::default(),
-            caller: Caller { session: lease.session, turn: lease.turn },
-            index,
-            lease: lease.fence.0,
+        let mut host = JournaledHost::open(opening, &resolved_agent, labels);
+        let stop = StopSignals {
             cancel: self.handles.cancel.clone(),
             // A suspect that runs alone does not yield. The others do.
             stopping: if alone { &self.inner.stopping } else { &self.inner.yielding }.subscribe(),
         };
-        let driven = drive(&turn, input, &mut host).await?;
+        let caller = Caller { session: lease.session, turn: lease.turn };
+        let run = TurnRun { agent: &resolved_agent, caller, index, lease: lease.fence.0, org: Some(org) };
+        let sources = TextSources::new(inherited, parent);
+        let driven = self.inner.turn_driver.drive(run, &sources, &stop, input, &mut host).await?;
         Ok(self.observed(Some(&resolved_agent), lease, index, driven))
     }
 
@@ -331,21 +330,13 @@ impl LeasedDrive<'_> {
         if resolved_agent.package.hooks.is_empty() {
             return;
         }
-        let (services, resolved_agent, store) =
-            (self.inner.services.clone(), resolved_agent.clone(), self.inner.store.clone());
+        let (resolved_agent, store) = (resolved_agent.clone(), self.inner.store.clone());
         let caller = Caller { session: lease.session, turn: lease.turn };
         self.inner.tasks.spawn(async move {
             let (key, history) = (ReplayKey::turn(index), TurnHistory::default());
             let (history, key, store, hook_labels) = (&history, &key, Some(&store), &HookLabels::default());
-            let hooks = EffectHooks {
-                services: &services,
-                resolved_agent: &resolved_agent,
-                caller,
-                history,
-                key,
-                store,
-                hook_labels,
-            };
+            let hooks =
+                EffectHooks { resolved_agent: &resolved_agent, caller, history, key, store, hook_labels };
             match what {
                 ObserverEvent::Error(failure) => hooks.on_error(&failure).await,
                 ObserverEvent::End(end) => hooks.after_end(&end).await,
@@ -355,18 +346,18 @@ impl LeasedDrive<'_> {
 
     /// Returns the agent that a turn was accepted or started with, or else the default agent.
     async fn resolved_agent(&self, history: &TurnHistory, org: OrgId) -> Result<Arc<ResolvedAgent>, Error> {
-        let WorkerState { agent_registry, agent_reloader, store, services, .. } = &**self.inner;
+        let WorkerState { agent_registry, agent_reloader, store, .. } = &**self.inner;
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
         let reach = OrgVisibility::Org(org);
         let Some(fingerprint) = pinned else { return agent_registry.first(reach) };
-        match (agent_registry.pinned(fingerprint, reach, store.as_ref(), services).await, agent_reloader) {
+        match (agent_registry.pinned(fingerprint, reach, store.as_ref()).await, agent_reloader) {
             // Another process may have just stored the agent.
             (Err(error), Some(agent_reloader)) if error.kind() == Kind::PackageUnavailable => {
                 if let Err(error) = agent_reloader.look().await {
                     tracing::warn!(%error, "agents in the database could not be looked at");
                 }
-                agent_registry.pinned(fingerprint, reach, store.as_ref(), services).await
+                agent_registry.pinned(fingerprint, reach, store.as_ref()).await
             }
             (resolved_agent, _) => resolved_agent,
         }
@@ -402,14 +393,15 @@ impl LeasedDrive<'_> {
             self.observe(resolved_agent, lease, index, ObserverEvent::Error(failure.clone()));
         }
         let driven = match (error.class(), stop) {
-            (_, Some(end)) => host.close(end, resolved_agent.as_deref()).await?,
+            (_, Some(end)) => host.close(end, resolved_agent.as_deref(), &self.inner.payments).await?,
             (Class::Reject, None) => {
-                host.close(TurnEnd::Failed { failure }, resolved_agent.as_deref()).await?
+                host.close(TurnEnd::Failed { failure }, resolved_agent.as_deref(), &self.inner.payments)
+                    .await?
             }
             (Class::Retry | Class::Park | Class::Bug, None) => {
-                let Limits { stuck_first, stuck_most, .. } = self.inner.services.limits;
+                let Limits { stuck_first, stuck_most, .. } = *self.inner.limits;
                 let pause = backoff(stuck_first, stuck_most, times + 1);
-                let deadline = Some(self.inner.services.clock.now().after(pause));
+                let deadline = Some(self.inner.clock.now().after(pause));
                 let wait = Wait { key, kind: WaitKind::Event, deadline };
                 host.park_stuck(failure, wait).await?
             }

@@ -64,7 +64,7 @@ impl Watchdog {
 
     /// Reports turns whose polls have lasted too long.
     pub(super) async fn look(&mut self, inner: &WorkerState) {
-        let now = inner.services.clock.elapsed();
+        let now = inner.clock.elapsed();
         let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(MOST_PER_LOOK);
         let polls: BTreeMap<(SessionId, Fence), (Lease, Duration)> = {
             let driving = lock(&inner.driving);
@@ -83,7 +83,7 @@ impl Watchdog {
                 blocked: Duration::ZERO,
                 reported: false,
             });
-            if seen.blocked >= inner.services.limits.turn_hang && !seen.reported {
+            if seen.blocked >= inner.limits.turn_hang && !seen.reported {
                 // A failed write is repeated at the next check.
                 seen.reported = report(inner, lease, seen.blocked).await;
             }
@@ -97,7 +97,7 @@ async fn report(inner: &WorkerState, lease: Lease, blocked: Duration) -> bool {
     match inner.store.report_hang(lease.clone()).await {
         Ok(true) => {
             tracing::error!(%session, %turn, seconds, "the turn ran alone and blocks its thread; it is sealed");
-            inner.services.metrics.hung();
+            inner.metrics.hung();
             inner.stop_driving(&lease);
             inner.on_trial.store(false, Ordering::SeqCst);
             inner.wake.notify_one();
@@ -105,7 +105,7 @@ async fn report(inner: &WorkerState, lease: Lease, blocked: Duration) -> bool {
         }
         Ok(false) => {
             tracing::error!(%session, %turn, seconds, "the turn blocks its thread; restart this process, and the turn will run alone");
-            inner.services.metrics.hung();
+            inner.metrics.hung();
             true
         }
         Err(error) => {

@@ -34,8 +34,9 @@ pub struct RunningTurn {
 impl Runtime {
     /// Follows all visible sessions from a cursor.
     pub fn feed(&self, after: FeedCursor) -> RecordFeed {
-        let stores = (self.store.clone(), self.inner.store.clone());
-        RecordFeed::new(self.inner.services.clone(), stores, after)
+        let inner = &self.inner;
+        let stores = (self.store.clone(), inner.store.clone());
+        RecordFeed::new(&inner.hub, inner.clock.clone(), inner.limits.page_rows, stores, after)
     }
 
     /// Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
@@ -52,13 +53,13 @@ impl Runtime {
     pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
         let fresh = self.fresh_session();
         let target = key.map_or(SessionTarget::New(fresh), |key| SessionTarget::Key { key, fresh });
-        super::check_target(&target, &self.inner.services.limits)?;
+        super::check_target(&target, &self.inner.limits)?;
         self.store.open(target, self.now()).await
     }
 
     /// Returns what the durability of a turn with these records cost.
     pub fn durability(&self, turn: &TurnView, records: &[Record]) -> Durability {
-        let unsaid = self.inner.services.hub.unreported_writes.of(turn.id);
+        let unsaid = self.inner.unreported_writes.of(turn.id);
         let writes = turn.writes.map(|writes| WriteCount { waited: writes.waited + unsaid, ..writes });
         Durability::of(records, writes)
     }
@@ -83,9 +84,6 @@ impl Runtime {
 
     /// Returns the load of this worker.
     pub fn load(&self) -> WorkerLoad {
-        WorkerLoad {
-            driven: lock(&self.inner.driving).len(),
-            most: self.inner.services.limits.sessions_at_once,
-        }
+        WorkerLoad { driven: lock(&self.inner.driving).len(), most: self.inner.limits.sessions_at_once }
     }
 }

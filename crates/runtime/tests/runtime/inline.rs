@@ -4,17 +4,17 @@ use outlast_ports::clock::CountingEntropy;
 use outlast_ports::service::Services;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox};
 use outlast_runtime::calls::catalogue::{Caller, ToolCatalogue};
-use outlast_runtime::policy::hooks::HookLabels;
-use outlast_runtime::turn::cancel::cancel;
-use outlast_runtime::turn::drive::{ActiveTurn, TurnInput, drive};
+use outlast_runtime::turn::cancel::{StopSignals, cancel};
+use outlast_runtime::turn::drive::TurnDriver;
 use outlast_runtime::turn::host::DriveOutcome;
 use outlast_runtime::turn::inline_host::InlineHost;
-use outlast_runtime::turn::provenance::EarlierText;
-use outlast_runtime::{ResolvedAgent, RuntimeServices};
+use outlast_runtime::turn::model_client::ModelCatalogue;
+use outlast_runtime::turn::provenance::TextSources;
+use outlast_runtime::turn::turn_run::TurnRun;
+use outlast_runtime::{AgentResolver, ResolvedAgent};
 use outlast_vocab::envelope::effect_id;
-use outlast_vocab::label::Labels;
 use outlast_vocab::package::Package;
-use outlast_vocab::record::TurnEnd;
+use outlast_vocab::record::{TurnAccepted, TurnEnd};
 use outlast_vocab::{Error, ErrorPlace, Kind, Limits, OrgId, ReplayKey, TurnId};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -37,45 +37,32 @@ impl Tool for Parts {
 }
 
 async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<DriveOutcome, Error> {
-    run_input(lines, tools, TurnInput::text("go")).await
+    run_input(lines, tools, TurnAccepted::text("go")).await
 }
 
-async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result<DriveOutcome, Error> {
+async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnAccepted) -> Result<DriveOutcome, Error> {
     let witness: Arc<Witness> = Arc::default();
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Pay(witness.clone())).unwrap();
     toolbox.add(Stepped(witness.clone())).unwrap();
     toolbox.add(Keep(witness)).unwrap();
     toolbox.add(Parts).unwrap();
-    let services = Arc::new(RuntimeServices::new(
-        vec![Arc::new(Played(Script::new(lines)))],
-        ToolCatalogue::new(vec![Arc::new(toolbox)])?,
-        PausedClock::new(),
-        Arc::new(CountingEntropy::default()),
-        Limits::default(),
-    ));
+    let models = Arc::new(ModelCatalogue::new(vec![Arc::new(Played(Script::new(lines)))]));
+    let (catalogue, limits) = (ToolCatalogue::new(vec![Arc::new(toolbox)])?, Arc::new(Limits::default()));
+    let resolver = AgentResolver::new(models.clone(), catalogue, PausedClock::new(), limits.clone());
+    let entropy = Arc::new(CountingEntropy::default());
+    let driver = TurnDriver::new(models, PausedClock::new(), entropy, limits);
     let package = Package {
         tools: tools.iter().map(|tool| tool.parse().unwrap()).collect(),
         model_calls: 5,
         ..Package::new("tester", "test/script".parse()?, "")
     };
-    let resolved_agent = Arc::new(ResolvedAgent::new(package, &services)?);
-    let (_canceller, wish) = cancel();
-    let labels = Labels::default();
-    let turn = ActiveTurn {
-        labels: &labels,
-        earlier: &EarlierText::default(),
-        hook_labels: HookLabels::default(),
-        org: Some(OrgId::DEFAULT),
-        services: &services,
-        resolved_agent: &resolved_agent,
-        caller: Caller { session: SESSION, turn: TurnId::from_u128(1) },
-        index: 0,
-        lease: 1,
-        cancel: wish,
-        stopping: watch::channel(false).1,
-    };
-    drive(&turn, input, &mut InlineHost::default()).await
+    let agent = Arc::new(ResolvedAgent::new(package, &resolver)?);
+    let (_canceller, cancel) = cancel();
+    let stop = StopSignals { cancel, stopping: watch::channel(false).1 };
+    let caller = Caller { session: SESSION, turn: TurnId::from_u128(1) };
+    let run = TurnRun { agent: &agent, caller, index: 0, lease: 1, org: Some(OrgId::DEFAULT) };
+    driver.drive(run, &TextSources::default(), &stop, input, &mut InlineHost::default()).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +116,7 @@ fn doubling() -> Value {
 /// An earlier version accepted such inputs, and they may still be stored.
 #[tokio::test(start_paused = true)]
 async fn stored_turn_with_oversized_schema_fails() {
-    let input = TurnInput { output: Some(doubling()), ..TurnInput::text("go") };
+    let input = TurnAccepted { output: Some(doubling()), ..TurnAccepted::text("go") };
     let driven = run_input(vec![Line::Say("1")], &[], input).await.unwrap();
     let DriveOutcome::Ended(TurnEnd::Failed { failure }) = driven else { panic!("{driven:?}") };
     assert_eq!(
@@ -150,7 +137,7 @@ async fn answer_that_takes_too_long_fails() {
         "allOf": [{ "properties": { "a": { "$ref": "#" } } }]
     });
     let answer = (0..60).fold("1".to_owned(), |value, _| format!("{{\"a\":{value}}}"));
-    let input = TurnInput { output: Some(schema), ..TurnInput::text("go") };
+    let input = TurnAccepted { output: Some(schema), ..TurnAccepted::text("go") };
     let error = run_input(vec![Line::Say(answer.leak())], &[], input).await.unwrap_err();
     assert_eq!(error.kind(), Kind::LimitExceeded);
 }

@@ -17,7 +17,7 @@ impl ToolCallScope {
             return Err(Error::new(Kind::InputInvalid, "a payment needs a name"));
         }
         limits::check("key_bytes", name.len(), self.services.limits.key_bytes)?;
-        let authority = self.services.authority()?;
+        let authority = self.services.payments.authority()?;
         let key = self.call.key.payment(name);
         let known = self.journal.payment(&key);
         if let Some(known) = known.as_ref().filter(|known| known.order != order) {
@@ -37,7 +37,7 @@ impl ToolCallScope {
             | PaymentState::Released { .. } => {}
         }
         // An earlier process may have left it in any state. A released payment stays released.
-        match self.services.paid(authority.find(payment.id)).await? {
+        match self.services.payments.paid(authority.find(payment.id)).await? {
             Some(standing) => Ok(self.found(&payment, standing).await),
             None => match payment.state {
                 PaymentState::Released { reason } => Err(Error::new(Kind::PaymentRefused, reason)),
@@ -60,8 +60,8 @@ impl ToolCallScope {
     }
 
     async fn ask_for(&self, payment: &Payment) -> Result<AuthorityPaymentState, Error> {
-        let authority = self.services.authority()?;
-        let reserved = self.services.paid(authority.reserve(payment.id, &payment.order)).await;
+        let authority = self.services.payments.authority()?;
+        let reserved = self.services.payments.paid(authority.reserve(payment.id, &payment.order)).await;
         if let Err(error) = &reserved
             && error.class() != Class::Retry
         {
@@ -86,7 +86,8 @@ impl ToolCallScope {
         if let PaymentState::Releasing { reason } = payment.state {
             return Err(Error::new(Kind::PaymentRefused, reason));
         }
-        let standing = self.services.paid(self.services.authority()?.settle(payment.id)).await?;
+        let standing =
+            self.services.payments.paid(self.services.payments.authority()?.settle(payment.id)).await?;
         self.journal
             .note(self.journal.pays(with_reported_state(
                 &payment,
@@ -106,7 +107,8 @@ impl ToolCallScope {
     /// Releases a reserved payment.
     pub(super) async fn give_back(&self, name: &str, reason: &str) -> Result<(), Error> {
         let payment = self.payment_named(name)?;
-        let standing = self.services.paid(self.services.authority()?.release(payment.id)).await?;
+        let standing =
+            self.services.payments.paid(self.services.payments.authority()?.release(payment.id)).await?;
         self.journal.note(self.journal.pays(with_reported_state(&payment, &standing, reason))).await;
         match standing {
             AuthorityPaymentState::Released => Ok(()),
@@ -124,7 +126,7 @@ impl ToolCallScope {
     /// Releases the open payments of the call. Their states are written with its answer.
     pub(crate) async fn release_open_payments(&self, reason: &str) {
         for payment in self.journal.open_payments(&self.call.key) {
-            let freed = self.services.free(&payment, reason).await;
+            let freed = self.services.payments.free(&payment, reason).await;
             self.journal.note(self.journal.pays(freed)).await;
         }
     }

@@ -49,7 +49,7 @@ impl ToolCallScope {
             self.tell(LiveEventKind::Replayed { key });
             return reply_of(outcome);
         }
-        let (provider, info) = self.services.model(&call.model)?;
+        let (provider, info) = self.services.models.catalogue.find(&call.model)?;
         let effect = ModelCall {
             model: call.model.clone(),
             at: None,
@@ -69,7 +69,7 @@ impl ToolCallScope {
         };
         let (history, limits) = (&self.journal.history, &self.services.limits);
         let metered = MeteredModelCall {
-            services: &self.services,
+            client: &self.services.models,
             resolved_agent: &self.resolved_agent,
             caller: self.call.caller,
             lease: self.call.lease,
@@ -103,7 +103,7 @@ impl ToolCallScope {
             // A running call cannot get stuck on its own, so its turn waits for the provider until a person has fixed
             // it.
             Some(ModelRequestResult::Stuck(error)) => {
-                let Limits { stuck_first, stuck_most, .. } = *limits;
+                let Limits { stuck_first, stuck_most, .. } = **limits;
                 let waits = history.provider_wait_count(&key);
                 tracing::error!(%error, "the provider refuses a call of a tool");
                 let wait = key.provider(waits, provider_of(&call.model));
@@ -138,7 +138,8 @@ impl ToolCallScope {
                 }
                 let stored = self
                     .services
-                    .attachments(store)
+                    .attachments
+                    .in_store(store)
                     .info(self.call.caller.session, attachment.id)
                     .await?
                     .attachment;
@@ -151,7 +152,7 @@ impl ToolCallScope {
                 }
             }
         }
-        attachment_cache::contents_of(&self.services, self.storage.store(), &unsaved, messages.iter()).await
+        self.services.attachments.contents_of(self.storage.store(), &unsaved, messages.iter()).await
     }
 }
 

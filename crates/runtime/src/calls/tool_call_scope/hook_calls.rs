@@ -13,7 +13,6 @@ impl ToolCallScope {
     /// Returns the hooks of an effect of this call.
     pub(crate) fn hooks<'a>(&'a self, key: &'a ReplayKey) -> EffectHooks<'a> {
         EffectHooks {
-            services: &self.services,
             resolved_agent: &self.resolved_agent,
             caller: self.call.caller,
             history: &self.journal.history,

@@ -1,7 +1,7 @@
 //! The values and attachments of the session, as a running call sees them: what is stored, and what it wrote itself.
-use crate::agents::resolved_agent::RuntimeServices;
 use crate::attachments::attachment_references::AttachmentResolver;
 use crate::calls::call_journal::CallWrites;
+use crate::calls::tool_runner::ToolServices;
 use crate::turn::inline_host::not_durable;
 use outlast_ports::attachment_upload::Upload;
 use outlast_ports::contents::byte_range;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The storage of the session. Writes of the call are committed with its answer.
 pub(crate) struct CallStorage {
-    services: Arc<RuntimeServices>,
+    services: Arc<ToolServices>,
     session: SessionId,
     /// The store. `None` on a host that keeps nothing.
     store: Option<Arc<dyn Store>>,
@@ -36,7 +36,7 @@ struct WrittenByCall {
 impl CallStorage {
     /// Opens the storage for a call that has written nothing.
     pub(crate) fn new(
-        services: Arc<RuntimeServices>,
+        services: Arc<ToolServices>,
         session: SessionId,
         store: Option<Arc<dyn Store>>,
     ) -> Self {
@@ -82,9 +82,7 @@ impl CallStorage {
 
     /// Returns the attachments that arguments may refer to.
     pub(crate) fn held(&self) -> AttachmentResolver {
-        let bytes = self.services.limits.projected_bytes;
-        let attachments = self.store.as_ref().map(|store| self.services.attachments(store));
-        AttachmentResolver { attachments, session: self.session, bytes }
+        self.services.attachments.of_session(self.store.as_ref(), self.session)
     }
 
     /// Returns the attachments that the call has added and that are not committed yet.
@@ -108,7 +106,7 @@ impl CallStorage {
             return Ok(own);
         }
         let store = self.needs_store("reading an attachment")?;
-        self.services.attachments(store).load(self.session, id).await
+        self.services.attachments.in_store(store).load(self.session, id).await
     }
 
     pub(super) async fn attachment_info(&self, id: AttachmentId) -> Result<AttachmentView, Error> {
@@ -117,7 +115,7 @@ impl CallStorage {
             return Ok(AttachmentView { attachment, bytes, location: BlobLocation::Database });
         }
         let store = self.needs_store("looking at an attachment")?;
-        self.services.attachments(store).info(self.session, id).await
+        self.services.attachments.in_store(store).info(self.session, id).await
     }
 
     pub(super) async fn attachment_range(
@@ -129,7 +127,7 @@ impl CallStorage {
             return Ok(byte_range(&bytes, range).to_vec());
         }
         let store = self.needs_store("reading an attachment")?;
-        self.services.attachments(store).read(self.session, id, range).await
+        self.services.attachments.in_store(store).read(self.session, id, range).await
     }
 
     pub(super) async fn value(&self, name: &str) -> Result<Option<Value>, Error> {

@@ -1,7 +1,7 @@
 //! The budget of a batch of calls: what it may use, and what it used.
 use super::{BatchCallSlot, BatchCallState};
+use crate::calls::tool_runner::ToolRunner;
 use crate::limits::budget_meter::{calls, hold_calls, most, price_of, short_of};
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{Host, ReservationOutcome};
 use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
 use outlast_vocab::budget::UsageAmount;
@@ -24,11 +24,11 @@ pub(super) struct NextModelCall<'b> {
 
 /// Writes the last answers of a batch, together with the budget reservation for the following model call.
 pub(super) async fn next_call<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     next: Option<NextModelCall<'_>>,
     host: &mut H,
 ) -> Result<(), Error> {
-    let known = turn.services.model(&turn.resolved_agent.package.model).map(|(_, info)| info);
+    let known = turn.services.models.catalogue.find(&turn.run.agent.package.model).map(|(_, info)| info);
     let (Some(NextModelCall { key, messages, results }), Ok(info), true) = (next, known, host.is_metered())
     else {
         return host.flush().await.map(drop);
@@ -36,8 +36,8 @@ pub(super) async fn next_call<H: Host>(
     let before = host.conversation().messages().clone();
     let message_bytes: usize = before.iter().chain(messages).map(Message::request_bytes_max).sum();
     let result_bytes: usize = results.iter().map(|result| result.request_bytes_max() + RESULT_BYTES).sum();
-    let bytes = turn.resolved_agent.prompt_bytes_most() + message_bytes + result_bytes;
-    let most = most(info, bytes, turn.resolved_agent.reply_tokens(turn.services));
+    let bytes = turn.run.agent.prompt_bytes_most() + message_bytes + result_bytes;
+    let most = most(info, bytes, turn.run.agent.reply_tokens(&turn.services.limits));
     host.reserve_ahead(BudgetReservation::new(key, most, price_of(info))).await
 }
 
@@ -54,33 +54,33 @@ pub(super) async fn reserve<H: Host>(
 }
 
 /// Returns the most that the calls of a batch may use.
-pub(super) fn most_of<'c>(turn: &ActiveTurn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> UsageAmount {
+pub(super) fn most_of<'c>(turn: &ToolRunner<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> UsageAmount {
     calls(batch.filter_map(|call| match call {
-        BatchCall::Run(call) => Some(turn.resolved_agent.contract_of(&call.tool)),
+        BatchCall::Run(call) => Some(turn.run.agent.contract_of(&call.tool)),
         BatchCall::Refused(_) => None,
     }))
 }
 
 /// Returns what the calls used. A failed call costs nothing.
-pub(super) fn used_of(turn: &ActiveTurn<'_>, slots: &[BatchCallSlot], most: UsageAmount) -> UsageAmount {
+pub(super) fn used_of(turn: &ToolRunner<'_>, slots: &[BatchCallSlot], most: UsageAmount) -> UsageAmount {
     let failed = slots.iter().filter_map(|slot| match &slot.state {
         BatchCallState::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
             slot.tool.as_ref()
         }
         _ => None,
     });
-    let failed = calls(failed.map(|tool| turn.resolved_agent.contract_of(tool)));
+    let failed = calls(failed.map(|tool| turn.run.agent.contract_of(tool)));
     UsageAmount { calls: most.calls, ..most.saturating_sub(failed) }
 }
 
 /// Returns the usage of a cancelled batch, and the part of it whose outcome is unknown. Calls that never began used
 /// nothing.
 pub(super) fn used_when_cut(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     slots: &[BatchCallSlot],
     began: &[bool],
 ) -> (UsageAmount, UsageAmount) {
-    let of = |tool: &ToolName| turn.resolved_agent.contract_of(tool);
+    let of = |tool: &ToolName| turn.run.agent.contract_of(tool);
     let price = |slot: &BatchCallSlot| calls(slot.tool.iter().map(of));
     let (mut used, mut lost) = (UsageAmount::ZERO, UsageAmount::ZERO);
     for (slot, began) in slots.iter().zip(began) {

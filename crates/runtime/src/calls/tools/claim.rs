@@ -3,10 +3,10 @@ use super::batch_budget::{most_of, reserve};
 use super::take_over::take_over;
 use super::{BatchCallSlot, BatchCallState, ClaimedBatch, note_undo};
 use crate::calls::preparation::{CallRequest, prepare};
+use crate::calls::tool_runner::ToolRunner;
 use crate::limits::tool_limits::{CallPermit, admission_requests_of};
 use crate::policy::grants::note_grants;
 use crate::policy::hooks::EffectHooks;
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{Host, ReservationOutcome};
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::retry::ReusableCall;
@@ -41,7 +41,7 @@ fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
 
 /// Claims the calls: prepares and records them before any of them runs, or takes them over from the journal.
 pub(super) async fn claim<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     batch: &RunToolsStep,
     host: &mut H,
 ) -> Result<ClaimedBatch, Error> {
@@ -50,9 +50,9 @@ pub(super) async fn claim<H: Host>(
     if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
         return take_over(turn, batch.key(), recorded, host).await;
     }
-    let labels = turn.labels_after(batch.read());
-    let trusted = turn.trusted_text(batch, &labels, host).await?;
-    let around = turn.resolved_agent.circumstances(turn.org, host.spending());
+    let labels = turn.sources.labels_after(turn.run.agent, batch.read());
+    let trusted = turn.sources.trusted_text(turn.run.agent, batch, &labels, host.store()).await?;
+    let around = turn.run.agent.circumstances(turn.run.org, host.spending());
     let (mut calls, mut changes) = (Vec::new(), Vec::new());
     let reusable = history.reusable();
     for (index, (ask, refused)) in batch.calls().enumerate() {
@@ -64,10 +64,10 @@ pub(super) async fn claim<H: Host>(
         let mut call = if let Some(failure) = refused.cloned() {
             BatchCall::Refused(RefusedCall::new(ask.id.clone(), ask.tool.clone(), failure))
         } else {
-            let hooks = EffectHooks::of(turn, &history, host.store(), &key);
+            let hooks = EffectHooks::of(&turn.run, &turn.sources.hooks, &history, host.store(), &key);
             let cancel = &turn.cancel;
             let request = CallRequest { ask, labels: &labels, trusted: &trusted, around: &around, cancel };
-            prepare(hooks, request, &turn.held(host), &mut changes).await.call
+            prepare(hooks, request, &turn.attachments(host.store()), &mut changes).await.call
         };
         if let (BatchCall::Run(call), Some(id)) = (&mut call, reusable.call_id(&key)) {
             call.id = id;
@@ -75,13 +75,14 @@ pub(super) async fn claim<H: Host>(
         calls.push(call);
     }
     refuse_all_if_interrupted(&mut calls);
-    note_grants(turn, host.store(), &mut calls).await?;
+    note_grants(turn.run.agent, turn.run.caller.session, host.store(), &mut calls).await?;
     host.buffer_facts(changes);
     let known = |index: usize, call: &BatchCall| {
         let key = batch.key().child(index, call.model_id().as_str());
         reusable.outcome(&key).filter(|_| matches!(call, BatchCall::Run(_))).cloned()
     };
-    let mut admission_requests = admission_requests_of(turn, batch.key(), &calls);
+    let mut admission_requests =
+        admission_requests_of(turn.run.agent, &turn.services.limits, batch.key(), &calls);
     admission_requests.retain(|request| reusable.outcome(&request.key).is_none());
     let wanted: Vec<ReplayKey> = admission_requests.iter().map(|request| request.key.clone()).collect();
     host.request_permits(admission_requests).await?;

@@ -3,9 +3,9 @@ use super::batch_budget::{most_of, reserve};
 use super::claim::{note_result, note_reused, rate_refused};
 use super::{BatchCallSlot, BatchCallState, ClaimedBatch, note_undo};
 use crate::attachments::attachment_references::AttachmentResolver;
+use crate::calls::tool_runner::ToolRunner;
 use crate::limits::tool_limits::{taken_over, was_refused};
 use crate::policy::hooks::{EffectHooks, after_tool};
-use crate::turn::drive::ActiveTurn;
 use crate::turn::host::{Host, ReservationOutcome};
 use crate::turn::undo::undoable;
 use futures_util::FutureExt;
@@ -27,7 +27,7 @@ use std::panic::AssertUnwindSafe;
 /// Takes over a batch from the journal. Interrupted calls are resolved, and the decision is durable before anything
 /// runs again.
 pub(super) async fn take_over<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     batch: &ReplayKey,
     recorded: &RecordedBatch,
     host: &mut H,
@@ -99,7 +99,7 @@ pub(super) async fn take_over<H: Host>(
 
 /// Decides what happens to a call that began and has no outcome: run it again, or ask the tool whether it happened.
 async fn rule<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     (key, claim): (&ReplayKey, ClaimRef),
     call: &PreparedCall,
     attempts: u32,
@@ -110,28 +110,28 @@ async fn rule<H: Host>(
             host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt }));
             return Ok(BatchCallState::Run(call.clone(), attempt));
         }
-        InterruptedCallAction::Probe => probe(turn, call, &turn.held(host)).await,
+        InterruptedCallAction::Probe => probe(turn, call, &turn.attachments(host.store())).await,
     };
     conclude(turn, key, &outcome, host).await;
     let actual = outcome.clone();
     let outcome = shown(turn, key, call, outcome, host).await;
     host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: attempts }));
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
-        note_undo(undoable(turn.resolved_agent, key, call, value), host);
+        note_undo(undoable(turn.run.agent, key, call, value), host);
     }
-    let cost = turn.resolved_agent.charged(&call.tool, &outcome);
+    let cost = turn.run.agent.charged(&call.tool, &outcome);
     host.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.clone().into(), cost }));
     Ok(result_of(&outcome).map_or_else(|| BatchCallState::Pending(call.clone()), BatchCallState::Settled))
 }
 
 /// Settles or releases the payments of an interrupted call, once its outcome is known. If it is unknown, they stay
 /// reserved.
-async fn conclude<H: Host>(turn: &ActiveTurn<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
+async fn conclude<H: Host>(turn: &ToolRunner<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
     let open: Vec<Payment> = host.history().open_payments(key).cloned().collect();
     let facts = match outcome {
-        ToolOutcome::Done(ToolResult::Ok(_)) => turn.services.settle_all(open).await,
+        ToolOutcome::Done(ToolResult::Ok(_)) => turn.services.payments.settle_all(open).await,
         ToolOutcome::Done(ToolResult::Err(_)) => {
-            turn.services.free_all(open, "the call did not happen").await
+            turn.services.payments.free_all(open, "the call did not happen").await
         }
         ToolOutcome::Pending | ToolOutcome::Unknown => Vec::new(),
     };
@@ -140,7 +140,7 @@ async fn conclude<H: Host>(turn: &ActiveTurn<'_>, key: &ReplayKey, outcome: &Too
 
 /// Runs the hooks on the outcome that a tool reported for an interrupted call.
 async fn shown<H: Host>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     key: &ReplayKey,
     call: &PreparedCall,
     outcome: ToolOutcome,
@@ -148,15 +148,15 @@ async fn shown<H: Host>(
 ) -> ToolOutcome {
     let ToolOutcome::Done(result) = outcome else { return outcome };
     let (history, mut changes) = (host.history().clone(), Vec::new());
-    let hooks = EffectHooks::of(turn, &history, host.store(), key);
+    let hooks = EffectHooks::of(&turn.run, &turn.sources.hooks, &history, host.store(), key);
     let result = after_tool(hooks, call, result, &mut changes).await;
     host.buffer_facts(changes);
     ToolOutcome::Done(result)
 }
 
 /// Asks the tool whether an interrupted call happened. If the probe fails, the outcome is unknown.
-async fn probe(turn: &ActiveTurn<'_>, call: &PreparedCall, held: &AttachmentResolver) -> ToolOutcome {
-    let asked = match (turn.resolved_agent.catalogue.provider(&call.tool), whole(turn, call, held).await) {
+async fn probe(turn: &ToolRunner<'_>, call: &PreparedCall, held: &AttachmentResolver) -> ToolOutcome {
+    let asked = match (turn.run.agent.catalogue.provider(&call.tool), whole(turn, call, held).await) {
         (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
         (Err(error), _) | (_, Err(error)) => Ok(Err(error)),
     };
@@ -172,10 +172,10 @@ async fn probe(turn: &ActiveTurn<'_>, call: &PreparedCall, held: &AttachmentReso
 
 /// Returns a call with the references in its arguments replaced by the content.
 async fn whole<'c>(
-    turn: &ActiveTurn<'_>,
+    turn: &ToolRunner<'_>,
     call: &'c PreparedCall,
     held: &AttachmentResolver,
 ) -> Result<Cow<'c, PreparedCall>, Error> {
-    let contract = turn.resolved_agent.contract_of(&call.tool);
+    let contract = turn.run.agent.contract_of(&call.tool);
     held.call(call, contract.map_or(&Value::Null, |contract| &contract.input)).await
 }

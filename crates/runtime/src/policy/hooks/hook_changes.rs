@@ -1,14 +1,13 @@
 //! Applies the changes of hooks to model calls, tool calls and checkpoints.
-use super::{EffectHooks, HookFailure, HookResults};
-use crate::turn::drive::ActiveTurn;
+use super::{EffectHooks, HookFailure, HookLabels, HookResults};
 use crate::turn::host::TurnJournal;
+use crate::turn::turn_run::TurnRun;
 use outlast_kernel::step::{CallModelStep, CheckpointStep};
 use outlast_ports::hook::{
     AfterModel, AfterTool, AtCheckpoint as JoinsAtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel,
     BeforeTool,
 };
 use outlast_vocab::effect::{Generation, InjectedMessage, JournalPosition, ModelCall, ModelOutcome, Reply};
-use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::hook::{
     AnswerHookInput, CallHookInput, CallPatch, CheckpointHookInput, ContextHookInput, HookPatch,
     ModelHookInput, ReplyHookInput, ResultHookInput, ResultPatch,
@@ -54,11 +53,12 @@ impl EffectHooks<'_> {
 
 /// Runs the hooks before a model call. Their changes are recorded with the call.
 pub(crate) async fn before_model<'t, H: TurnJournal>(
-    turn: &'t ActiveTurn<'_>,
+    run: &TurnRun<'t>,
+    hook_labels: &HookLabels,
     ask: &CallModelStep,
     host: &mut H,
 ) -> Result<HookedModelRequest<'t>, Error> {
-    let package = &turn.resolved_agent.package;
+    let package = &run.agent.package;
     let mut shaped = HookedModelRequest {
         system: Cow::Borrowed(&package.system),
         added: Vec::new(),
@@ -66,7 +66,7 @@ pub(crate) async fn before_model<'t, H: TurnJournal>(
     };
     let history = host.history().clone();
     let store = host.store().cloned();
-    let hooks = EffectHooks::of(turn, &history, store.as_ref(), ask.key());
+    let hooks = EffectHooks::of(run, hook_labels, &history, store.as_ref(), ask.key());
     let mut facts = Vec::new();
     if hooks.any::<BeforeContext>() {
         let seen = ContextHookInput { system: package.system.clone(), messages: ask.messages().to_vec() };
@@ -85,15 +85,19 @@ pub(crate) async fn before_model<'t, H: TurnJournal>(
 }
 
 /// Runs the hooks after a model call, and returns the outcome to record.
+///
+/// If the hooks replace text that watchers have seen, the reply counts as one more attempt. If answers are judged first,
+/// no watcher has seen it.
 pub(crate) async fn after_model<H: TurnJournal>(
-    turn: &ActiveTurn<'_>,
+    run: &TurnRun<'_>,
+    hook_labels: &HookLabels,
     key: &ReplayKey,
     outcome: ModelOutcome,
     host: &mut H,
 ) -> ModelOutcome {
     let history = host.history().clone();
     let store = host.store().cloned();
-    let hooks = EffectHooks::of(turn, &history, store.as_ref(), key);
+    let hooks = EffectHooks::of(run, hook_labels, &history, store.as_ref(), key);
     let reply = match outcome {
         ModelOutcome::Reply(reply) if hooks.any::<AfterModel>() => reply,
         ModelOutcome::Failed(failed) => {
@@ -109,7 +113,11 @@ pub(crate) async fn after_model<H: TurnJournal>(
     host.buffer_facts(facts);
     match after {
         Ok(HookResults { patches, .. }) if patches.is_empty() => ModelOutcome::Reply(reply),
-        Ok(HookResults { seen, .. }) => ModelOutcome::Reply(reworded(turn, key, reply, seen.text)),
+        Ok(HookResults { seen, .. }) => {
+            let was_seen = !run.agent.decides_at(PolicyPoint::Output);
+            let attempt = reply.attempt.saturating_add(u32::from(was_seen));
+            ModelOutcome::Reply(Reply { attempt, ..reworded(reply, seen.text) })
+        }
         Err(HookFailure { error, .. }) => {
             hooks.on_error(&Failure::from(&error)).await;
             crate::turn::model_request::failed(&error, true)
@@ -118,25 +126,12 @@ pub(crate) async fn after_model<H: TurnJournal>(
 }
 
 /// Replaces the text of a reply.
-///
-/// Watchers who saw the old text get a retraction and the new text. If answers are judged first, no watcher
-/// has seen it.
-pub(crate) fn reworded(turn: &ActiveTurn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
-    let told_attempt = reply.attempt;
-    let attempt = if turn.resolved_agent.decides_at(PolicyPoint::Output) {
-        told_attempt
-    } else {
-        told_attempt.saturating_add(1)
-    };
-    if attempt != told_attempt {
-        turn.tell(|| LiveEventKind::Retracted { key: key.clone(), attempt: told_attempt });
-        turn.tell(|| LiveEventKind::Text { key: key.clone(), attempt, offset: 0, text: text.clone() });
-    }
+pub(crate) fn reworded(reply: Reply, text: String) -> Reply {
     let at = reply.parts.iter().position(|part| part.as_text().is_some()).unwrap_or(reply.parts.len());
     let (before, behind) = reply.parts.split_at(at);
     let unspoken = behind.iter().filter(|part| part.as_text().is_none());
     let parts = before.iter().cloned().chain([Part::text(text)]).chain(unspoken.cloned()).collect();
-    Reply { parts, attempt, ..reply }
+    Reply { parts, ..reply }
 }
 
 /// Runs the hooks before a tool call. Returns the changed call, or the reason why it is refused.
@@ -199,11 +194,12 @@ pub(crate) fn completed_as_recorded(hooks: EffectHooks<'_>, result: ToolResult) 
 
 /// Runs the hooks at a checkpoint, and returns their messages to the model.
 pub(crate) async fn at_checkpoint<H: TurnJournal>(
-    turn: &ActiveTurn<'_>,
+    run: &TurnRun<'_>,
+    hook_labels: &HookLabels,
     at: &CheckpointStep,
     host: &H,
 ) -> Result<Vec<InjectedMessage>, Error> {
-    let hooks = EffectHooks::of(turn, host.history(), host.store(), at.key());
+    let hooks = EffectHooks::of(run, hook_labels, host.history(), host.store(), at.key());
     let mut messages = Vec::new();
     if let Some(answer) = at.answer().filter(|_| hooks.any::<BeforeCompletion>()) {
         let seen = AnswerHookInput { answer: answer.into_owned() };

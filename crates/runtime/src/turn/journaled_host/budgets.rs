@@ -1,0 +1,147 @@
+//! The budgets of a turn: reservations before its effects, and what each write counts as used.
+use super::JournaledHost;
+use crate::limits::budget_meter::{BudgetMeter, named};
+use crate::turn::host::{BudgetReservations, ReservationOutcome, TurnBudget, TurnJournal};
+use outlast_ports::budget::{BudgetReservation, BudgetShortfall, BudgetUpdate, ReservationResult};
+use outlast_ports::turns::TurnTransition;
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::event::LiveEventKind;
+use outlast_vocab::record::{Fact, Seq};
+use outlast_vocab::{Error, ReplayKey};
+use std::time::Duration;
+
+impl JournaledHost {
+    /// Returns what the next write counts as used, if budgets are tracked now.
+    pub(super) fn budget_update(&mut self, transition: &TurnTransition) -> Option<BudgetUpdate> {
+        let now = self.writer.clock.now();
+        let meter = self.active_meter()?;
+        if *transition != TurnTransition::Continue {
+            meter.release_reservation();
+        }
+        let waits = match transition {
+            TurnTransition::Park(waits) => meter.reservations_of_waits(waits),
+            _ => Vec::new(),
+        };
+        Some(BudgetUpdate { waits, ..meter.take(now) })
+    }
+
+    /// Returns the budget accounting, if budgets are tracked now.
+    fn active_meter(&mut self) -> Option<&mut BudgetMeter> {
+        let operator_budgets = &self.operator_budgets;
+        self.meter.as_mut().filter(|meter| meter.counts(operator_budgets))
+    }
+
+    /// Records the model requests of dead workers whose reservations the next write counts as used, so that costs and
+    /// budgets agree: the request for `next`, which is made again, or all of them at the end of the turn.
+    pub(super) async fn note_lost_requests(&mut self, next: Option<&ReplayKey>) -> Result<(), Error> {
+        if !self.has_earlier_drives || next.is_some_and(|next| self.reserved.contains(next)) {
+            return Ok(());
+        }
+        let open = self.writer.store.open_reservations(self.writer.lease.turn).await?;
+        let Some(meter) = &self.meter else { return Ok(()) };
+        let is_lost = |key: &ReplayKey| match next {
+            Some(next) => key == next,
+            None => !self.reserved.contains(key),
+        };
+        let lost = open.into_iter().filter(|open| open.key.is_model_request() && is_lost(&open.key));
+        let lost = lost.filter(|open| !meter.settles(&open.key));
+        let lost: Vec<_> = lost.filter_map(|lost| meter.lost_request(lost)).collect();
+        for lost in lost {
+            self.buffer_fact(Fact::Interrupted(lost));
+        }
+        Ok(())
+    }
+
+    /// Writes the buffered facts and reserves budget for an effect.
+    async fn commit_reservation(
+        &mut self,
+        reservation: BudgetReservation,
+        budget_update: BudgetUpdate,
+    ) -> Result<ReservationOutcome, Error> {
+        self.reserved.insert(reservation.key.clone());
+        let update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
+        let receipt = self.commit_with(TurnTransition::Continue, Some(update)).await?;
+        let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
+        let short = match receipt.hold_result {
+            Some(ReservationResult::Exhausted(short)) => {
+                if let (Some(meter), true) = (&mut self.meter, short.pauses_turns) {
+                    meter.does_not_fit(reservation);
+                }
+                Some(short)
+            }
+            Some(ReservationResult::Reserved { low, .. }) => {
+                self.tell_low(low);
+                None
+            }
+            None => None,
+        };
+        Ok(ReservationOutcome { last, short })
+    }
+
+    /// Notifies watchers of budgets that are running low.
+    fn tell_low(&self, low: Vec<BudgetShortfall>) {
+        for short in low {
+            let low = || LiveEventKind::BudgetLow { budget: named(&short) };
+            self.writer.hub.publish(self.writer.caller(), low);
+        }
+    }
+}
+
+impl BudgetReservations for JournaledHost {
+    async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        let now = self.writer.clock.now();
+        let Some(meter) = self.active_meter() else {
+            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
+        };
+        let low = meter.take_low();
+        if meter.begin(&reservation) {
+            self.tell_low(low);
+            self.reserved.insert(reservation.key);
+            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
+        }
+        meter.release_reservation();
+        let budget_update = meter.take(now);
+        self.note_lost_requests(Some(&reservation.key)).await?;
+        self.commit_reservation(reservation, budget_update).await
+    }
+
+    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
+        if let Some(meter) = self.active_meter() {
+            meter.settle(key, used);
+        }
+    }
+
+    fn exclude_provider_wait(&mut self, time: Duration) {
+        if let Some(meter) = self.meter.as_mut() {
+            meter.leave_out(time);
+        }
+    }
+}
+
+impl TurnBudget for JournaledHost {
+    fn is_metered(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.operator_budgets))
+    }
+
+    async fn reserve_ahead(&mut self, reservation: BudgetReservation) -> Result<(), Error> {
+        let now = self.writer.clock.now();
+        if self.buffer.facts.is_empty() {
+            return self.flush().await.map(drop);
+        }
+        let Some(meter) = self.active_meter() else { return self.flush().await.map(drop) };
+        meter.release_reservation();
+        let budget_update = meter.take(now);
+        let ReservationOutcome { short, .. } =
+            self.commit_reservation(reservation.clone(), budget_update).await?;
+        if let (Some(meter), None) = (&mut self.meter, short) {
+            meter.is_held(reservation);
+        }
+        Ok(())
+    }
+
+    fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
+        if let Some(meter) = self.active_meter() {
+            meter.settle_cancelled(key, used, assumed);
+        }
+    }
+}
