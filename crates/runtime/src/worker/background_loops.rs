@@ -1,7 +1,8 @@
 //! The background loops of a worker: renews leases, claims work, sends approval reminders, passes on cancellations,
 //! deletes unused contents, and loads agents that other processes stored.
+use super::active_drives::ClaimGuard;
 use super::watchdog::Watchdog;
-use super::{ClaimGuard, Runtime, WorkerState, lock};
+use super::{Runtime, WorkerState, lock};
 use crate::attachments::SweepReport;
 use crate::turn::cancel::Canceller;
 use outlast_ports::turns::LeaseRequest;

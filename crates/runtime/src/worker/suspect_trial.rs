@@ -3,8 +3,9 @@
 //! Waits until the other turns have paused and durably records the start of the trial. The other turns continue once
 //! the suspect has made progress, ended, or run for its whole window. The store decides which turns are suspects
 //! (`outlast-ledger`).
+use super::WorkerState;
+use super::active_drives::DriveHandles;
 use super::turn_drive::LeasedDrive;
-use super::{DriveHandles, WorkerState};
 use crate::turn::host::DriveOutcome;
 use futures_util::future::{Either, select};
 use outlast_ports::turns::{ClaimedTurn, Lease};

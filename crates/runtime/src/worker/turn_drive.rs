@@ -1,5 +1,6 @@
 //! Drives one turn under one lease until it ends, parks or is handed back.
-use super::{DriveHandles, WorkerState, suspect_trial};
+use super::active_drives::DriveHandles;
+use super::{WorkerState, suspect_trial};
 use crate::agents::agent_registry;
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::Caller;

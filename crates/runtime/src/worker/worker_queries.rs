@@ -53,7 +53,7 @@ impl Runtime {
     pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
         let fresh = self.fresh_session();
         let target = key.map_or(SessionTarget::New(fresh), |key| SessionTarget::Key { key, fresh });
-        super::check_target(&target, &self.inner.limits)?;
+        super::inputs::check_target(&target, &self.inner.limits)?;
         self.store.open(target, self.now()).await
     }
 

@@ -1,0 +1,491 @@
+//! Folds the records of a turn into its timeline, one record at a time.
+use super::{
+    CallView, DecisionView, EffectIncident, EffectState, EffectView, IncidentKind, Timeline, TurnResume,
+};
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{
+    BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
+    ToolOutcome, Usage,
+};
+use outlast_vocab::label::Provenance;
+use outlast_vocab::message::{HookName, ToolResult};
+use outlast_vocab::policy::PolicyPoint;
+use outlast_vocab::record::{
+    AttemptsFailed, ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, FailedAttempt,
+    HookApplied, InterruptedReply, OutcomeVerdict, PolicyDecided, Record,
+};
+use outlast_vocab::wait::{Resolution, Wait};
+use outlast_vocab::{Error, Failure, Millis, ReplayKey};
+use serde_json::{Value, json};
+
+#[derive(Default)]
+pub(super) struct TimelineFold {
+    effects: Vec<EffectView>,
+    /// The index of the effect of each claim.
+    claims: Vec<(ClaimRef, usize)>,
+    /// Hooks that changed effects without a record so far.
+    hooked: Vec<(ReplayKey, HookName)>,
+    /// Decisions about nested calls without a record so far.
+    ruled: Vec<PolicyDecided>,
+    /// Incidents of effects without a record so far. Without a key, it belongs to the next effect.
+    ahead: Vec<(Option<ReplayKey>, EffectIncident)>,
+    /// Decisions about anything other than tool calls and model calls of the turn.
+    decided: Vec<DecisionView>,
+    resumes: Vec<TurnResume>,
+}
+
+impl TimelineFold {
+    /// Builds the timeline. What is left over belongs to the enclosing effect, or else to the turn.
+    pub(super) fn timeline(mut self) -> Timeline {
+        for (key, incident) in std::mem::take(&mut self.ahead) {
+            if let Some(effect) = key.and_then(|key| self.around(&key)) {
+                effect.incidents.push(incident);
+            }
+        }
+        let mut decisions = Vec::new();
+        for decided in std::mem::take(&mut self.decided) {
+            match self.around(&decided.key) {
+                Some(effect) => effect.decisions.push(decided),
+                None => decisions.push(decided),
+            }
+        }
+        Timeline { effects: self.effects, decisions, resumes: self.resumes }
+    }
+
+    pub(super) fn take(&mut self, record: &Record, before: Millis) {
+        match &record.fact {
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
+                for (child, call) in (0..).zip(&batch.calls) {
+                    let place = key.child(child as usize, call.model_id().as_str());
+                    self.claims.push((ClaimRef { asked: record.seq, child }, self.effects.len()));
+                    self.add(EffectView { from: record.at, ..claimed(place, record, call) });
+                }
+            }
+            Fact::Asked(EffectRequested { key, command }) => {
+                self.claims.push((ClaimRef { asked: record.seq, child: 0 }, self.effects.len()));
+                self.add(EffectView { from: record.at, ..asked(key.clone(), record, command) });
+            }
+            Fact::Performed(performed) => self.perform(record, before, performed),
+            Fact::Answered(EffectAnswered { claim, outcome, cost }) => {
+                if let Some(effect) = self.claim(*claim) {
+                    effect.settle(record, outcome);
+                    effect.charge(*cost);
+                }
+            }
+            Fact::Settled(settled) => {
+                if let Some(effect) = self.claim(settled.claim) {
+                    effect.settle_by_word(record, &settled.verdict);
+                }
+            }
+            Fact::Reclaimed(reclaimed) => {
+                if let Some(effect) = self.claim(reclaimed.claim) {
+                    // A claim that was only renewed, because its call was parked, keeps its number.
+                    if reclaimed.attempt > effect.attempts {
+                        let again = IncidentKind::Again { attempt: reclaimed.attempt };
+                        effect.incidents.push(incident(record, again));
+                    }
+                    effect.attempts = reclaimed.attempt;
+                }
+            }
+            Fact::Paced(paced) => {
+                self.add_incident(&paced.key, incident(record, IncidentKind::Paced(paced.clone())));
+            }
+            Fact::Payment(payment) => {
+                self.add_incident(&payment.key, incident(record, IncidentKind::Payment(payment.clone())));
+            }
+            Fact::Stuck { failure } => {
+                let stuck = incident(record, IncidentKind::Stuck(failure.clone()));
+                match self.effects.iter_mut().rev().find(|effect| effect.state == EffectState::Open) {
+                    Some(effect) => effect.incidents.push(stuck),
+                    None => self.ahead.push((None, stuck)),
+                }
+            }
+            Fact::Resumed(resumed) => {
+                let answered = self.effects.iter_mut().filter(|effect| effect.answered.is_some());
+                let replayed = answered.map(|effect| effect.replays += 1).count();
+                self.resumes.push(TurnResume { seq: record.seq, by: resumed.clone(), replayed });
+            }
+            Fact::Tried(AttemptsFailed { key, attempts }) => {
+                if let Some(call) = self.model_call(key, record, before) {
+                    call.add_failed_attempts(record, attempts);
+                } else {
+                    // The record of a nested model call comes later. A summary belongs to the model call after it.
+                    let key = self.around(key).is_some().then(|| key.clone());
+                    let failed = (1..).zip(attempts);
+                    let failed =
+                        failed.map(|(number, failed)| (key.clone(), in_vain(record, failed, number)));
+                    self.ahead.extend(failed);
+                }
+            }
+            Fact::Interrupted(InterruptedReply { key, text, usage, cost, .. }) => {
+                if let Some(call) = self.model_call(key, record, before) {
+                    call.interrupt(record, text, *usage, *cost);
+                }
+            }
+            Fact::Parked { waits } => {
+                for wait in waits {
+                    self.model_call(&wait.key, record, before);
+                }
+                self.park(waits);
+            }
+            Fact::Resolved { key, .. } => {
+                for effect in &mut self.effects {
+                    effect.waits.retain(|wait| wait.key != *key);
+                    if effect.state == EffectState::Waits && effect.waits.is_empty() {
+                        effect.state = EffectState::Open;
+                    }
+                }
+            }
+            Fact::Hooked(HookApplied { key, hook, .. }) => {
+                match self.effects.iter_mut().rev().find(|effect| effect.key == *key) {
+                    Some(effect) => effect.hooks.push(hook.clone()),
+                    None => self.hooked.push((key.clone(), hook.clone())),
+                }
+            }
+            Fact::Ruled(ruled @ PolicyDecided { tool: Some(_), .. }) => match ruled.ruling.refusal() {
+                Some(refusal) => self.add(refused_within(ruled, record, &refusal)),
+                None => self.ruled.push(ruled.clone()),
+            },
+            Fact::Ruled(ruled) => self.decide(ruled, record, before),
+            Fact::Ended { .. } => {
+                let never_asked = |effect: &&mut EffectView| effect.is_open_model_call();
+                for effect in self.effects.iter_mut().filter(never_asked) {
+                    (effect.state, effect.until) = (EffectState::Failed, Some(record.at));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds an effect whose request and outcome were written together.
+    fn perform(&mut self, record: &Record, before: Millis, performed: &EffectPerformed) {
+        let EffectPerformed { key, command, outcome, tried, cost, .. } = performed;
+        let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
+        effect.settle(record, outcome);
+        effect.charge(*cost);
+        self.complete(key, record, outcome);
+        match self.effects.iter_mut().find(|begun| begun.key == *key) {
+            Some(begun) => begun.goes_on_as(effect),
+            None => self.add(effect),
+        }
+        if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == *key) {
+            effect.add_failed_attempts(record, tried);
+        }
+    }
+
+    /// Adds a decision to its model call, or keeps it until the effect that it belongs to is known.
+    fn decide(&mut self, ruled: &PolicyDecided, record: &Record, before: Millis) {
+        let PolicyDecided { key, at: point, ruling, labels, .. } = ruled.clone();
+        let decided = DecisionView { key, seq: record.seq, at: record.at, point, ruling, labels };
+        let Some(call) = self.model_call(&ruled.key, record, before) else {
+            self.decided.push(decided);
+            return;
+        };
+        if let (PolicyPoint::Model, Some(refusal)) = (point, decided.ruling.refusal()) {
+            call.outcome = Some(json(&Failure::from(&refusal)));
+            (call.state, call.until) = (EffectState::Refused, Some(record.at));
+            call.answered = Some(record.seq);
+        }
+        call.decisions.push(decided);
+    }
+
+    /// Returns the model call that this key is part of. Adds it if this is the first record about it.
+    fn model_call(&mut self, key: &ReplayKey, record: &Record, before: Millis) -> Option<&mut EffectView> {
+        let key = key.model_call()?;
+        if !self.effects.iter().any(|effect| effect.key == key) {
+            self.add(EffectView { from: before, ..bare(key.clone(), EffectKind::ModelCall, record) });
+        }
+        self.effects.iter_mut().find(|effect| effect.key == key)
+    }
+
+    /// Returns the innermost effect that contains this key.
+    fn around(&mut self, key: &ReplayKey) -> Option<&mut EffectView> {
+        let around = self.effects.iter_mut().filter(|effect| is_of(key, effect));
+        around.max_by_key(|effect| effect.key.as_str().len())
+    }
+
+    fn add(&mut self, mut effect: EffectView) {
+        let (own, others) =
+            std::mem::take(&mut self.hooked).into_iter().partition(|(key, _)| *key == effect.key);
+        self.hooked = others;
+        let own: Vec<(ReplayKey, HookName)> = own;
+        effect.hooks.extend(own.into_iter().map(|(_, hook)| hook));
+        if let Some(at) = self.ruled.iter().rposition(|ruled| ruled.key == effect.key) {
+            let ruled = self.ruled.swap_remove(at);
+            effect.call = made_within(&ruled);
+            // Show the arguments that it ran with, which a rule may have changed.
+            if let (Some(input), Some(arguments)) = (effect.request.get_mut("input"), ruled.facts) {
+                *input = arguments;
+            }
+        }
+        let (own, others) = std::mem::take(&mut self.ahead)
+            .into_iter()
+            .partition(|(key, _)| key.as_ref().is_none_or(|key| is_of(key, &effect)));
+        self.ahead = others;
+        let mut own: Vec<(Option<ReplayKey>, EffectIncident)> = own;
+        for (key, incident) in &mut own {
+            if let (Some(key), IncidentKind::Failed(failed)) = (key, &mut incident.what)
+                && *key == effect.key
+            {
+                failed.attempt = effect.attempts;
+                effect.attempts = effect.attempts.saturating_add(1);
+            }
+        }
+        effect.incidents.splice(..0, own.into_iter().map(|(_, incident)| incident));
+        effect.begin_with_first_attempt();
+        let (own, others) =
+            std::mem::take(&mut self.decided).into_iter().partition(|decided| is_of(&decided.key, &effect));
+        self.decided = others;
+        let own: Vec<DecisionView> = own;
+        effect.decisions.extend(own);
+        self.effects.push(effect);
+    }
+
+    /// Adds an incident to the effect with this key, or to the enclosing one.
+    fn add_incident(&mut self, key: &ReplayKey, incident: EffectIncident) {
+        match self.effects.iter_mut().rev().find(|effect| is_of(key, effect)) {
+            Some(effect) => effect.incidents.push(incident),
+            None => self.ahead.push((Some(key.clone()), incident)),
+        }
+    }
+
+    fn claim(&mut self, claim: ClaimRef) -> Option<&mut EffectView> {
+        let (_, at) = self.claims.iter().find(|(of, _)| *of == claim)?;
+        self.effects.get_mut(*at)
+    }
+
+    /// Settles a call that was completed externally. Its outcome is in the record of the completion.
+    fn complete(&mut self, key: &ReplayKey, record: &Record, outcome: &Outcome) {
+        let Outcome::AwaitEvent(resolution) = outcome else { return };
+        if let Some(call) = self.effects.iter_mut().find(|effect| effect.key.completion() == *key) {
+            call.state = resolved(resolution);
+            call.outcome = Some(json(resolution));
+            (call.answered, call.until) = (Some(record.seq), Some(record.at));
+        }
+    }
+
+    fn park(&mut self, waits: &[Wait]) {
+        for effect in &mut self.effects {
+            let holds = |wait: &&Wait| {
+                let open = matches!(effect.state, EffectState::Open | EffectState::Waits);
+                open && (wait.key.is_under(&effect.key) || wait.key.blocks_start_of(&effect.key))
+            };
+            let held: Vec<Wait> = waits.iter().filter(holds).cloned().collect();
+            if !held.is_empty() {
+                (effect.state, effect.waits) = (EffectState::Waits, held);
+            }
+        }
+    }
+}
+
+/// Returns whether a key is that of an effect, or inside it.
+fn is_of(key: &ReplayKey, effect: &EffectView) -> bool {
+    *key == effect.key || key.is_under(&effect.key)
+}
+
+fn incident(record: &Record, what: IncidentKind) -> EffectIncident {
+    EffectIncident { seq: record.seq, at: record.at, what }
+}
+
+fn in_vain(record: &Record, failed: &FailedAttempt, attempt: u32) -> EffectIncident {
+    let failed = FailedAttempt { attempt, ..failed.clone() };
+    EffectIncident { at: failed.until, ..incident(record, IncidentKind::Failed(failed)) }
+}
+
+/// Creates an effect without details.
+fn bare(key: ReplayKey, kind: EffectKind, record: &Record) -> EffectView {
+    EffectView {
+        key,
+        kind,
+        seq: record.seq,
+        answered: None,
+        from: record.at,
+        until: None,
+        state: EffectState::Open,
+        attempts: 1,
+        request: json!({}),
+        outcome: None,
+        call: None,
+        decisions: Vec::new(),
+        usage: None,
+        cost: None,
+        hooks: Vec::new(),
+        waits: Vec::new(),
+        incidents: Vec::new(),
+        replays: 0,
+    }
+}
+
+fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
+    let call = match command {
+        Command::ToolCall(call) => Some(view(&BatchCall::Run(call.call.clone()))),
+        _ => None,
+    };
+    EffectView { request: content(json(command)), call, ..bare(key, command.kind(), record) }
+}
+
+/// Creates the effect of a nested call that a policy denied.
+fn refused_within(ruled: &PolicyDecided, record: &Record, refusal: &Error) -> EffectView {
+    EffectView {
+        answered: Some(record.seq),
+        until: Some(record.at),
+        state: EffectState::Refused,
+        request: json!({ "name": ruled.key, "input": ruled.facts }),
+        outcome: Some(json(&Failure::from(refusal))),
+        call: made_within(ruled),
+        ..bare(ruled.key.clone(), EffectKind::DurableStep, record)
+    }
+}
+
+fn made_within(ruled: &PolicyDecided) -> Option<CallView> {
+    let (ruling, labels) = (Some(ruled.ruling.clone()), ruled.labels.clone());
+    let (tool, provenance) = (ruled.tool.as_ref()?.to_string(), Provenance::default());
+    Some(CallView { id: None, tool, class: None, ruling, labels, provenance })
+}
+
+/// Creates the effect of one call of a batch.
+fn claimed(key: ReplayKey, record: &Record, call: &BatchCall) -> EffectView {
+    let (request, call_view) = (content(json(call)), Some(view(call)));
+    let effect = EffectView { request, call: call_view, ..bare(key, EffectKind::ToolCall, record) };
+    match call {
+        BatchCall::Run(_) => effect,
+        BatchCall::Refused(refused) => EffectView {
+            state: EffectState::Refused,
+            outcome: Some(json(&refused.failure)),
+            answered: Some(record.seq),
+            until: Some(record.at),
+            ..effect
+        },
+    }
+}
+
+fn view(call: &BatchCall) -> CallView {
+    let tool = call.tool().to_string();
+    match call {
+        BatchCall::Run(call) => CallView {
+            id: Some(call.id),
+            tool,
+            class: Some(call.class),
+            ruling: call.ruling.clone(),
+            labels: call.labels.clone(),
+            provenance: call.provenance.clone(),
+        },
+        BatchCall::Refused(RefusedCall { ruling, labels, provenance, .. }) => {
+            let (ruling, labels) = (ruling.as_deref().cloned(), labels.clone());
+            CallView { id: None, tool, class: None, ruling, labels, provenance: provenance.clone() }
+        }
+    }
+}
+
+impl EffectView {
+    fn is_open_model_call(&self) -> bool {
+        let open = matches!(self.state, EffectState::Open | EffectState::Waits);
+        open && self.kind == EffectKind::ModelCall
+    }
+
+    /// Records the partial text, usage and cost of a cancelled reply.
+    fn interrupt(&mut self, record: &Record, text: &str, usage: Usage, cost: Option<Cost>) {
+        (self.state, self.answered, self.until) = (EffectState::Failed, Some(record.seq), Some(record.at));
+        self.outcome = Some(json!({ "interrupted": { "text": text } }));
+        self.usage = Some(usage);
+        self.charge(cost);
+    }
+
+    /// Adds failed attempts before the outcome, or before the turn parked.
+    fn add_failed_attempts(&mut self, record: &Record, failed: &[FailedAttempt]) {
+        for failed in failed {
+            self.incidents.push(in_vain(record, failed, self.attempts));
+            self.attempts = self.attempts.saturating_add(1);
+        }
+        self.begin_with_first_attempt();
+    }
+
+    fn begin_with_first_attempt(&mut self) {
+        let began = |incident: &EffectIncident| match &incident.what {
+            IncidentKind::Failed(failed) => Some(failed.from),
+            _ => None,
+        };
+        self.from = self.incidents.iter().filter_map(began).fold(self.from, Ord::min);
+    }
+
+    /// Replaces this effect with the answered one, and keeps what earlier records said.
+    fn goes_on_as(&mut self, answered: Self) {
+        let Self { from, attempts, mut incidents, mut decisions, mut hooks, .. } =
+            std::mem::replace(self, answered);
+        self.attempts = self.attempts.max(attempts);
+        incidents.append(&mut self.incidents);
+        decisions.append(&mut self.decisions);
+        hooks.append(&mut self.hooks);
+        (self.from, self.incidents) = (from, incidents);
+        (self.decisions, self.hooks) = (decisions, hooks);
+    }
+
+    /// Settles a call of unknown outcome by the verdict of a person.
+    fn settle_by_word(&mut self, record: &Record, verdict: &OutcomeVerdict) {
+        let (state, result) = match verdict {
+            OutcomeVerdict::Happened(result) => (state_of(result), json(result)),
+            OutcomeVerdict::DidNotHappen => (EffectState::Failed, Value::from("it did not happen")),
+        };
+        (self.state, self.outcome) = (state, Some(result));
+        (self.answered, self.until) = (Some(record.seq), Some(record.at));
+    }
+
+    /// Sets the cost, if there is one.
+    fn charge(&mut self, cost: Option<Cost>) {
+        self.cost = cost.or(self.cost);
+    }
+
+    fn settle(&mut self, record: &Record, outcome: &Outcome) {
+        self.outcome = Some(content(json(outcome)));
+        (self.answered, self.until) = (Some(record.seq), Some(record.at));
+        self.state = match outcome {
+            Outcome::ModelCall(outcome) | Outcome::DirectCall(DirectOutcome(outcome)) => {
+                if let ModelOutcome::Reply(Reply { usage, cost, .. }) = outcome {
+                    (self.usage, self.cost) = (Some(*usage), *cost);
+                }
+                match outcome {
+                    ModelOutcome::Reply(_) => EffectState::Done,
+                    ModelOutcome::Failed(_) => EffectState::Failed,
+                }
+            }
+            Outcome::ToolCall(ToolOutcome::Done(result)) => state_of(result),
+            Outcome::ToolCall(ToolOutcome::Unknown) => EffectState::Unknown,
+            Outcome::ToolCall(ToolOutcome::Pending) => {
+                (self.answered, self.until) = (None, None);
+                EffectState::Waits
+            }
+            Outcome::DurableStep(StepOutcome::Failed(_)) => EffectState::Failed,
+            Outcome::AwaitEvent(resolution) => resolved(resolution),
+            _ => EffectState::Done,
+        };
+    }
+}
+
+fn state_of(result: &ToolResult) -> EffectState {
+    match result {
+        ToolResult::Ok(_) => EffectState::Done,
+        ToolResult::Err(_) => EffectState::Failed,
+    }
+}
+
+fn resolved(resolution: &Resolution) -> EffectState {
+    match resolution {
+        Resolution::Ok(_) => EffectState::Done,
+        Resolution::Err(_) | Resolution::Timeout | Resolution::Cancelled => EffectState::Failed,
+    }
+}
+
+/// Serializes plain data, which cannot fail.
+fn json(value: &impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// Returns the content of an externally tagged value.
+fn content(tagged: Value) -> Value {
+    match tagged {
+        Value::Object(members) if members.len() == 1 => {
+            members.into_iter().next().map_or(Value::Null, |(_, content)| content)
+        }
+        other => other,
+    }
+}

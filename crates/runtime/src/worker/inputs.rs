@@ -1,0 +1,272 @@
+//! Accepts inputs: checks them, resolves their agents, stores their attachments, and appends them to their sessions.
+use super::Runtime;
+use super::active_drives::ClaimGuard;
+use crate::agents::agent_registry::InputLayers;
+use crate::delivery::events::SessionEventStream;
+use crate::delivery::live::LiveListener;
+use crate::limits::budget_meter::BudgetMeter;
+use crate::turn::model_request::backoff;
+use crate::turn::output_schema::check_schema;
+use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::branches::MAIN_HEAD;
+use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, SessionTarget};
+use outlast_vocab::message::{Message, Part, PluginName, json_size};
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::record::{InputDelivery, Seq};
+use outlast_vocab::tool::ClientTool;
+use outlast_vocab::trace::TraceParent;
+use outlast_vocab::{Error, Hash, Kind, Limits, SessionId, TurnId, limits};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How often the attachments of one input are uploaded, if they may have been deleted in between.
+const PLACED_AT_MOST: u32 = 5;
+
+/// An input for a session.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The session.
+    pub target: SessionTarget,
+    /// The content.
+    pub parts: Vec<Part>,
+    /// The caller's idempotency key.
+    pub key: Option<String>,
+    /// The hash of the request. If it is set, reusing the key with another request is an error.
+    pub request: Option<Hash>,
+    /// The index that its turn must have in the session, from 0. If another input came first, this one is rejected with
+    /// `session.moved`. `None` accepts any index.
+    pub index: Option<u32>,
+    /// How it is delivered if another turn is running.
+    pub delivery: InputDelivery,
+    /// The head of the session.
+    pub head: String,
+    /// A JSON Schema that the answer must match.
+    pub output: Option<Value>,
+    /// Values for plug-ins.
+    pub plugins: BTreeMap<PluginName, Value>,
+    /// The trace span that caused it. It does not affect the turn: a repeated idempotency key matches whatever the span
+    /// is.
+    pub traceparent: Option<TraceParent>,
+    /// Messages from outside this session that the model is shown before the input.
+    pub before: Vec<Message>,
+    /// A note of the sender, returned with the input. It does not affect the turn.
+    pub note: Option<Value>,
+    /// Tools that the sender runs. The turn parks at a call of one until it is resolved.
+    pub client_tools: Vec<ClientTool>,
+    /// The agent that answers. `None` means the default agent.
+    pub agent: Option<String>,
+    /// The overlays of the session and of the turn, in this order.
+    pub overlays: Vec<Overlay>,
+    /// Seconds that its turn waits for a provider that is down. Applies only if neither the agent nor an overlay sets
+    /// it.
+    pub provider_wait_s: Option<u32>,
+    /// The attachments. They are appended to the input, unless a part of it or of the earlier messages refers to them.
+    /// The bytes are stored separately, and the message only refers to them. Store a stream first, with
+    /// [`Runtime::attachments`].
+    pub files: Vec<AttachmentUpload>,
+}
+
+impl Input {
+    /// Creates an input with a text, on the main head of a session.
+    pub fn text(target: SessionTarget, text: impl Into<String>) -> Self {
+        let parts = vec![Part::text(text)];
+        Self {
+            target,
+            parts,
+            key: None,
+            request: None,
+            index: None,
+            delivery: InputDelivery::Next,
+            head: MAIN_HEAD.to_owned(),
+            output: None,
+            plugins: BTreeMap::new(),
+            traceparent: None,
+            before: Vec::new(),
+            note: None,
+            client_tools: Vec::new(),
+            agent: None,
+            overlays: Vec::new(),
+            provider_wait_s: None,
+            files: Vec::new(),
+        }
+    }
+}
+
+impl Runtime {
+    /// Accepts an input. When this returns, the input is durable, and this worker or the one that holds the session
+    /// will drive its turn.
+    pub async fn submit(&self, input: Input) -> Result<AcceptReceipt, Error> {
+        self.accept_input(input, |_| ()).await.map(|(accepted, ())| accepted)
+    }
+
+    /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
+    pub async fn submit_watched(&self, input: Input) -> Result<(AcceptReceipt, SessionEventStream), Error> {
+        let listen = |session| LiveListener::new(self.inner.hub.clone(), session);
+        let live = listen(self.session_of(&input.target).await?);
+        self.accept_input(input, |accepted| {
+            // This is the session that was looked up, unless another caller has just opened it under the same key.
+            let live = if live.session() == accepted.session { live } else { listen(accepted.session) };
+            self.event_stream(live, Seq(0)).starting_at(accepted)
+        })
+        .await
+    }
+
+    /// Returns the id of the target session, which may not exist yet.
+    async fn session_of(&self, target: &SessionTarget) -> Result<SessionId, Error> {
+        match target {
+            SessionTarget::New(id) | SessionTarget::Id(id) => Ok(*id),
+            SessionTarget::Key { key, fresh } => match self.store.session_by_key(key.clone()).await {
+                Ok(found) => Ok(found.id),
+                Err(error) if error.kind() == Kind::SessionNotFound => Ok(*fresh),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Accepts an input. Calls `meanwhile` after the input is durable and before its turn starts.
+    async fn accept_input<T>(
+        &self,
+        input: Input,
+        meanwhile: impl FnOnce(&AcceptReceipt) -> T,
+    ) -> Result<(AcceptReceipt, T), Error> {
+        let inner = &self.inner;
+        check_input(&input, &inner.limits, self.attachments().most())?;
+        inner.plugins.check(&input.plugins)?;
+        let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
+        let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
+        let provider_wait_s = input.provider_wait_s;
+        let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
+        let resolved_agent = inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach)?;
+        let before_it = before.iter().filter_map(|message| match message {
+            Message::User { parts } => Some(parts.as_slice()),
+            Message::Assistant { .. } | Message::Tool { .. } => None,
+        });
+        let given_parts: Vec<&[Part]> = before_it.chain([parts.as_slice()]).collect();
+        let refers = |part: &Part, file: &AttachmentUpload| matches!(part, Part::Attachment { attachment } if attachment.id == file.attachment().id);
+        let is_shown = |file: &&AttachmentUpload| {
+            given_parts.iter().any(|parts| parts.iter().any(|part| refers(part, file)))
+        };
+        let others: Vec<Part> = files
+            .iter()
+            .filter(|file| !is_shown(file))
+            .map(|file| Part::Attachment { attachment: file.attachment().clone() })
+            .collect();
+        parts.extend(others);
+        let now = self.now();
+        let _taking = ClaimGuard::new(&inner.taking);
+        let is_metered = !resolved_agent.budgets.is_empty() || inner.operator_budgets.are_set();
+        let file_bytes = files.iter().map(AttachmentUpload::bytes).sum();
+        let first = is_metered
+            .then(|| {
+                BudgetMeter::first(&resolved_agent, &inner.models, &inner.limits, &parts, file_bytes, now)
+            })
+            .flatten();
+        let accept = AcceptRequest {
+            target,
+            turn: TurnId::fresh(now, inner.entropy.random_id_bytes()),
+            key,
+            request,
+            index,
+            delivery,
+            head,
+            output,
+            plugins,
+            traceparent,
+            before,
+            note,
+            package: Some(resolved_agent.fingerprint),
+            blobs: resolved_agent.to_store(),
+            files: Vec::new(),
+            now,
+            lease_request: inner.lease_request(now),
+            first,
+            queued_most: inner.limits.queued_inputs,
+            parts,
+        };
+        let began = inner.clock.elapsed();
+        let accepted = self.accept(accept, files).await?;
+        let waited = inner.clock.elapsed().saturating_sub(began);
+        inner.metrics.committed(waited);
+        if !accepted.duplicate {
+            inner.metrics.accepted();
+            inner.unreported_writes.waited(accepted.turn, waited);
+        }
+        resolved_agent.was_stored();
+        let AcceptReceipt { session, turn, duplicate, .. } = &accepted;
+        tracing::info!(%session, %turn, duplicate, "an input was accepted");
+        let made = meanwhile(&accepted);
+        inner.hub.committed(accepted.session, accepted.place.seq);
+        let AcceptReceipt { session, turn, duplicate, place, work } = accepted;
+        match work {
+            Some(work) => inner.spawn(work),
+            None => inner.wake.notify_one(),
+        }
+        Ok((AcceptReceipt { session, turn, duplicate, place, work: None }, made))
+    }
+
+    /// Writes an input after its attachments are uploaded. If some of them may have been deleted meanwhile, they are
+    /// checked and uploaded again.
+    async fn accept(
+        &self,
+        accept: AcceptRequest,
+        mut files: Vec<AttachmentUpload>,
+    ) -> Result<AcceptReceipt, Error> {
+        let inner = &self.inner;
+        if files.is_empty() {
+            return self.store.accept(accept).await;
+        }
+        // Use the worker's store, because where contents are stored does not depend on the access of the handle.
+        let attachments = inner.attachments.in_store(&inner.store);
+        for tries in 1.. {
+            let placed = attachments.place(files.clone()).await?;
+            match self.store.accept(AcceptRequest { files: placed, ..accept.clone() }).await {
+                Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
+                    tracing::info!(%error, "contents are looked for again");
+                    let Limits { backoff_first, backoff_most, .. } = *inner.limits;
+                    inner.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    files = attachments.confirm(files, inner.worker, self.now()).await?;
+                }
+                written => return written,
+            }
+        }
+        unreachable!("the last try returns")
+    }
+}
+
+fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usize)) -> Result<(), Error> {
+    let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
+    let says_nothing = bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some());
+    if says_nothing && input.files.is_empty() {
+        return Err(Error::new(Kind::InputInvalid, "an input must say something, but this one is empty"));
+    }
+    let carried: usize = input.plugins.values().chain(&input.note).map(json_size).sum();
+    let before: usize = input.before.iter().map(Message::size).sum();
+    limits::check("input_bytes", bytes + carried + before, limits.input_bytes)?;
+    if !input.before.is_empty() && input.delivery == InputDelivery::Join {
+        let detail = "an input that joins a turn cannot bring what was said before it";
+        return Err(Error::new(Kind::InputInvalid, detail));
+    }
+    for value in input.plugins.values() {
+        limits::check_depth("json_depth", value, limits.json_depth)?;
+    }
+    limits::check("key_bytes", input.key.as_ref().map_or(0, String::len), limits.key_bytes)?;
+    limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
+    limits::check("attachments_per_input", input.files.len(), limits.attachments_per_input)?;
+    for file in &input.files {
+        limits::check(name, usize::try_from(file.bytes()).unwrap_or(usize::MAX), most)?;
+    }
+    if let Some(schema) = &input.output {
+        check_schema(schema, limits)?;
+    }
+    check_target(&input.target, limits)
+}
+
+pub(super) fn check_target(target: &SessionTarget, limits: &Limits) -> Result<(), Error> {
+    match target {
+        SessionTarget::Key { key, .. } if key.is_empty() => {
+            Err(Error::new(Kind::InputInvalid, "a session key must not be empty"))
+        }
+        SessionTarget::Key { key, .. } => limits::check("key_bytes", key.len(), limits.key_bytes),
+        SessionTarget::New(_) | SessionTarget::Id(_) => Ok(()),
+    }
+}
