@@ -37,7 +37,7 @@ pub(crate) struct BudgetMeter {
     ready: Option<BudgetReservation>,
     settled: Vec<BudgetSettlement>,
     /// The most that reading the conversation once more costs, set when the turn ends.
-    standing: Option<UsageAmount>,
+    next_turn_usage: Option<UsageAmount>,
     info: Option<ModelCapabilities>,
     /// The agent's first model.
     model: Option<ModelName>,
@@ -79,7 +79,7 @@ impl BudgetMeter {
             unfit: Vec::new(),
             ready,
             settled: Vec::new(),
-            standing: None,
+            next_turn_usage: None,
             info,
             model: resolved_agent.map(|agent| agent.package.model.clone()),
             since: now,
@@ -127,7 +127,7 @@ impl BudgetMeter {
     }
 
     /// Stores the reservation for an upcoming effect.
-    pub(crate) fn is_held(&mut self, reservation: BudgetReservation) {
+    pub(crate) fn hold_ahead(&mut self, reservation: BudgetReservation) {
         self.ready = Some(reservation);
     }
 
@@ -137,7 +137,7 @@ impl BudgetMeter {
     }
 
     /// Stores a reservation that did not fit and that parks the turn.
-    pub(crate) fn does_not_fit(&mut self, reservation: BudgetReservation) {
+    pub(crate) fn add_unfit(&mut self, reservation: BudgetReservation) {
         self.unfit.push(reservation);
     }
 
@@ -157,7 +157,7 @@ impl BudgetMeter {
     }
 
     /// Excludes time spent waiting for a provider.
-    pub(crate) fn leave_out(&mut self, time: Duration) {
+    pub(crate) fn exclude(&mut self, time: Duration) {
         self.since = self.since.after(time);
     }
 
@@ -178,7 +178,7 @@ impl BudgetMeter {
         if let (Some(info), false) = (self.info, messages.is_empty()) {
             let messages = before.messages().iter().chain(messages);
             let bytes = messages.map(Message::request_bytes_max).sum::<usize>();
-            self.standing = Some(UsageAmount { calls: 0, ..most(info, bytes, 0) });
+            self.next_turn_usage = Some(UsageAmount { calls: 0, ..most(info, bytes, 0) });
         }
     }
 
@@ -208,7 +208,7 @@ impl BudgetMeter {
             reservation: None,
             waits: Vec::new(),
             run_time: driven,
-            conversation_cost: self.standing.take(),
+            conversation_cost: self.next_turn_usage.take(),
         }
     }
 }

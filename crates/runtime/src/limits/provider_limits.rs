@@ -1,7 +1,7 @@
 //! Shares a provider's rate limit among all sessions of this process.
 //!
-//! Each API key has a gate. When the provider rejects a request, the gate closes for the time the provider
-//! asks for. It then admits waiting sessions one by one, in order of arrival. If the rate is known, the gate
+//! Each API key has a limiter. When the provider rejects a request, the limiter closes for the time the provider
+//! asks for. It then admits waiting sessions one by one, in order of arrival. If the rate is known, the limiter
 //! keeps to it before any request is rejected. A session that must wait gets the duration, and its turn waits
 //! without holding resources.
 use outlast_ports::model::ProviderRate;
@@ -15,15 +15,15 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// The interval between admissions after a rejection. The first request tests the provider before the others
 /// follow.
 const APART: Duration = Duration::from_millis(100);
-/// The longest time a gate stays closed, whatever the provider asks for.
+/// The longest time a limiter stays closed, whatever the provider asks for.
 const CLOSED_MOST: Duration = Duration::from_hours(24);
 /// How long a queue position is kept for a session that does not return.
 const PLACE_KEPT: Duration = Duration::from_mins(10);
 
-/// The gates of all keys.
+/// The limiters of all keys.
 #[derive(Debug, Default)]
 pub struct ProviderRateLimiter {
-    gates: Mutex<HashMap<String, ProviderKeyLimiter>>,
+    keys: Mutex<HashMap<String, ProviderKeyLimiter>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,56 +48,56 @@ impl ProviderRateLimiter {
         tokens: u64,
         now: Millis,
     ) -> Result<(), Duration> {
-        let mut gates = self.lock();
-        let gate = gates.entry(rate.key.clone()).or_default();
-        gate.line.retain(|_, turn| turn.after(PLACE_KEPT) > now);
-        let turn = match gate.line.get(&session) {
+        let mut keys = self.lock();
+        let key_limiter = keys.entry(rate.key.clone()).or_default();
+        key_limiter.line.retain(|_, turn| turn.after(PLACE_KEPT) > now);
+        let turn = match key_limiter.line.get(&session) {
             Some(turn) => *turn,
-            None => gate.next_turn(rate, now),
+            None => key_limiter.next_admission(rate, now),
         };
-        let turn = turn.max(gate.room_for(rate, tokens, now)).max(gate.opens);
+        let turn = turn.max(key_limiter.tokens_available_at(rate, tokens, now)).max(key_limiter.opens);
         if turn > now {
-            gate.line.insert(session, turn);
-            gate.last = gate.last.max(turn);
+            key_limiter.line.insert(session, turn);
+            key_limiter.last = key_limiter.last.max(turn);
             return Err(now.until(turn));
         }
-        gate.line.remove(&session);
-        gate.last = gate.last.max(turn);
+        key_limiter.line.remove(&session);
+        key_limiter.last = key_limiter.last.max(turn);
         if rate.tokens_per_minute.is_some() {
-            gate.used.push_back((now, tokens));
+            key_limiter.used.push_back((now, tokens));
         }
         Ok(())
     }
 
     /// Records that the provider rejected a request and asked for this pause.
-    pub(crate) fn turned_away(&self, rate: &ProviderRate, pause: Duration, now: Millis) {
-        let mut gates = self.lock();
-        let gate = gates.entry(rate.key.clone()).or_default();
-        gate.opens = gate.opens.max(now.after(pause.min(CLOSED_MOST)));
+    pub(crate) fn record_rejection(&self, rate: &ProviderRate, pause: Duration, now: Millis) {
+        let mut keys = self.lock();
+        let key_limiter = keys.entry(rate.key.clone()).or_default();
+        key_limiter.opens = key_limiter.opens.max(now.after(pause.min(CLOSED_MOST)));
     }
 
     /// Whether the provider's pause is still running.
     pub(crate) fn is_closed(&self, rate: &ProviderRate, now: Millis) -> bool {
-        self.lock().get(&rate.key).is_some_and(|gate| gate.opens > now)
+        self.lock().get(&rate.key).is_some_and(|key_limiter| key_limiter.opens > now)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ProviderKeyLimiter>> {
-        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ProviderKeyLimiter {
     /// Returns the admission time of a new session: behind all waiting ones, and spaced as the rate requires.
-    fn next_turn(&self, rate: &ProviderRate, now: Millis) -> Millis {
+    fn next_admission(&self, rate: &ProviderRate, now: Millis) -> Millis {
         let apart = rate.requests_per_minute.map_or(Duration::ZERO, |most| MINUTE / most.max(1));
         let behind = self.line.values().max().map_or(now, |last| last.after(APART.max(apart)));
-        let paced = if apart.is_zero() { now } else { self.last.after(apart) };
+        let by_rate = if apart.is_zero() { now } else { self.last.after(apart) };
         // A clock that was set back must not block all sessions.
-        if paced > now.after(MINUTE) { behind } else { behind.max(paced) }
+        if by_rate > now.after(MINUTE) { behind } else { behind.max(by_rate) }
     }
 
     /// Returns when so many tokens fit into the preceding minute.
-    fn room_for(&mut self, rate: &ProviderRate, tokens: u64, now: Millis) -> Millis {
+    fn tokens_available_at(&mut self, rate: &ProviderRate, tokens: u64, now: Millis) -> Millis {
         let Some(most) = rate.tokens_per_minute else { return now };
         self.used.retain(|(at, _)| at.after(MINUTE) > now && *at <= now);
         let mut sum: u64 = self.used.iter().map(|(_, used)| used).sum();
@@ -124,61 +124,61 @@ mod tests {
         SessionId::from_u128(number)
     }
 
-    fn ask(governor: &ProviderRateLimiter, number: u128, rate: &ProviderRate, now: u64) -> Option<u128> {
-        governor.admit(who(number), rate, 10, Millis(now)).err().map(|wait| wait.as_millis())
+    fn ask(limiter: &ProviderRateLimiter, number: u128, rate: &ProviderRate, now: u64) -> Option<u128> {
+        limiter.admit(who(number), rate, 10, Millis(now)).err().map(|wait| wait.as_millis())
     }
 
     #[test]
     fn no_rate_and_no_rejections_mean_no_wait() {
-        let (governor, rate) = (ProviderRateLimiter::default(), rate(None, None));
-        assert!((0..100).all(|number| ask(&governor, number, &rate, 1_000).is_none()));
+        let (limiter, rate) = (ProviderRateLimiter::default(), rate(None, None));
+        assert!((0..100).all(|number| ask(&limiter, number, &rate, 1_000).is_none()));
     }
 
     #[test]
     fn provider_rejection_blocks_all_and_releases_in_order() {
-        let (governor, rate) = (ProviderRateLimiter::default(), rate(None, None));
-        governor.turned_away(&rate, Duration::from_secs(5), Millis(1_000));
-        let waits: Vec<_> = (1..=3).map(|number| ask(&governor, number, &rate, 1_000)).collect();
+        let (limiter, rate) = (ProviderRateLimiter::default(), rate(None, None));
+        limiter.record_rejection(&rate, Duration::from_secs(5), Millis(1_000));
+        let waits: Vec<_> = (1..=3).map(|number| ask(&limiter, number, &rate, 1_000)).collect();
         assert_eq!(waits, [Some(5_000), Some(5_100), Some(5_200)]);
         // A session that returns early waits until the same time. One that returns on time is admitted.
-        assert_eq!(ask(&governor, 2, &rate, 3_000), Some(3_100));
-        assert_eq!(ask(&governor, 1, &rate, 6_000), None);
-        assert_eq!(ask(&governor, 2, &rate, 6_050), Some(50));
+        assert_eq!(ask(&limiter, 2, &rate, 3_000), Some(3_100));
+        assert_eq!(ask(&limiter, 1, &rate, 6_000), None);
+        assert_eq!(ask(&limiter, 2, &rate, 6_050), Some(50));
         // The first session was rejected again: all wait, and each keeps its position.
-        governor.turned_away(&rate, Duration::from_secs(2), Millis(6_060));
-        assert_eq!(ask(&governor, 2, &rate, 6_100), Some(1_960));
-        assert_eq!(ask(&governor, 2, &rate, 8_060), None);
+        limiter.record_rejection(&rate, Duration::from_secs(2), Millis(6_060));
+        assert_eq!(ask(&limiter, 2, &rate, 6_100), Some(1_960));
+        assert_eq!(ask(&limiter, 2, &rate, 8_060), None);
     }
 
     #[test]
     fn busy_session_cannot_starve_others_of_rate() {
-        let (governor, rate) = (ProviderRateLimiter::default(), rate(Some(60), None));
-        assert_eq!(ask(&governor, 1, &rate, 100_000), None);
+        let (limiter, rate) = (ProviderRateLimiter::default(), rate(Some(60), None));
+        assert_eq!(ask(&limiter, 1, &rate, 100_000), None);
         // A session that keeps asking has one queue position. The others queue behind it.
-        assert_eq!(ask(&governor, 1, &rate, 100_000), Some(1_000));
-        assert_eq!(ask(&governor, 1, &rate, 100_000), Some(1_000));
-        assert_eq!(ask(&governor, 2, &rate, 100_000), Some(2_000));
-        assert_eq!(ask(&governor, 3, &rate, 100_000), Some(3_000));
-        assert_eq!(ask(&governor, 1, &rate, 101_000), None);
-        assert_eq!(ask(&governor, 1, &rate, 101_000), Some(3_000));
+        assert_eq!(ask(&limiter, 1, &rate, 100_000), Some(1_000));
+        assert_eq!(ask(&limiter, 1, &rate, 100_000), Some(1_000));
+        assert_eq!(ask(&limiter, 2, &rate, 100_000), Some(2_000));
+        assert_eq!(ask(&limiter, 3, &rate, 100_000), Some(3_000));
+        assert_eq!(ask(&limiter, 1, &rate, 101_000), None);
+        assert_eq!(ask(&limiter, 1, &rate, 101_000), Some(3_000));
     }
 
     #[test]
     fn tokens_of_the_last_minute_are_counted() {
-        let (governor, rate) = (ProviderRateLimiter::default(), rate(None, Some(25)));
-        assert_eq!(ask(&governor, 1, &rate, 10_000), None);
-        assert_eq!(ask(&governor, 2, &rate, 20_000), None);
-        assert_eq!(ask(&governor, 3, &rate, 30_000), Some(40_000));
-        assert_eq!(ask(&governor, 3, &rate, 70_000), None);
+        let (limiter, rate) = (ProviderRateLimiter::default(), rate(None, Some(25)));
+        assert_eq!(ask(&limiter, 1, &rate, 10_000), None);
+        assert_eq!(ask(&limiter, 2, &rate, 20_000), None);
+        assert_eq!(ask(&limiter, 3, &rate, 30_000), Some(40_000));
+        assert_eq!(ask(&limiter, 3, &rate, 70_000), None);
     }
 
     #[test]
     fn rate_keys_are_independent_and_survive_clock_setback() {
-        let governor = ProviderRateLimiter::default();
+        let limiter = ProviderRateLimiter::default();
         let (one, two) =
             (rate(Some(1), None), ProviderRate { key: "other".to_owned(), ..rate(Some(1), None) });
-        assert_eq!(ask(&governor, 1, &one, 900_000), None);
-        assert_eq!(ask(&governor, 1, &two, 900_000), None);
-        assert_eq!(ask(&governor, 2, &one, 100_000), None);
+        assert_eq!(ask(&limiter, 1, &one, 900_000), None);
+        assert_eq!(ask(&limiter, 1, &two, 900_000), None);
+        assert_eq!(ask(&limiter, 2, &one, 100_000), None);
     }
 }

@@ -36,8 +36,8 @@ pub(crate) enum CallPermit {
 
 impl CallPermit {
     /// Converts a decision of the store or limiter. Returns the failure if the call was rejected.
-    pub(crate) fn of(pacing: AdmissionDecision) -> Result<Self, Failure> {
-        match pacing {
+    pub(crate) fn of(decision: AdmissionDecision) -> Result<Self, Failure> {
+        match decision {
             AdmissionDecision::Admitted(at) => Ok(Self::From(at)),
             AdmissionDecision::Queued(until) => Ok(Self::Waits(until)),
             AdmissionDecision::Rejected(failure) => Err(failure),
@@ -112,7 +112,7 @@ pub(crate) fn taken_over(history: &TurnHistory, call: &ReplayKey) -> CallPermit 
 
 /// Returns why a rate limit rejected a call, if the journal says so.
 pub(crate) fn was_refused<'h>(history: &'h TurnHistory, call: &ReplayKey) -> Option<&'h Failure> {
-    match history.paced(call).map(|paced| &paced.pace) {
+    match history.paced(call).map(|limited| &limited.pace) {
         Some(RateLimitOutcome::Refused { failure }) => Some(failure),
         Some(RateLimitOutcome::Waits { .. } | RateLimitOutcome::Goes) | None => None,
     }
@@ -152,12 +152,13 @@ impl ExternalRateLimiter {
                 let waited = first.filter(|_| asks == AdmissionAttempt::Again);
                 (
                     AdmissionDecision::Admitted(self.clock.now()),
-                    waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
+                    waited.map(|rate| rate_limited(key, rate, RateLimitOutcome::Goes)),
                 )
             }
-            (Ok(RateAdmission::Queued(until, rate)), _) => {
-                (AdmissionDecision::Queued(until), Some(paced(key, rate, RateLimitOutcome::Waits { until })))
-            }
+            (Ok(RateAdmission::Queued(until, rate)), _) => (
+                AdmissionDecision::Queued(until),
+                Some(rate_limited(key, rate, RateLimitOutcome::Waits { until })),
+            ),
             (Ok(RateAdmission::Rejected(free, rate)), _) => {
                 refused(key, rate.clone(), rejection_of(&rate, free, now))
             }
@@ -170,7 +171,7 @@ impl ExternalRateLimiter {
                 let waited = first.filter(|_| asks == AdmissionAttempt::Again);
                 (
                     AdmissionDecision::Admitted(self.clock.now()),
-                    waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
+                    waited.map(|rate| rate_limited(key, rate, RateLimitOutcome::Goes)),
                 )
             }
         }
@@ -179,9 +180,9 @@ impl ExternalRateLimiter {
 
 fn refused(key: ReplayKey, rate: RateName, failure: Failure) -> (AdmissionDecision, Option<Fact>) {
     let pace = RateLimitOutcome::Refused { failure: failure.clone() };
-    (AdmissionDecision::Rejected(failure), Some(paced(key, rate, pace)))
+    (AdmissionDecision::Rejected(failure), Some(rate_limited(key, rate, pace)))
 }
 
-fn paced(key: ReplayKey, rate: RateName, pace: RateLimitOutcome) -> Fact {
+fn rate_limited(key: ReplayKey, rate: RateName, pace: RateLimitOutcome) -> Fact {
     Fact::Paced(RateLimited { key, rate, pace })
 }

@@ -21,7 +21,7 @@ pub struct ConversationPosition {
 #[derive(Debug)]
 pub struct ConversationCache {
     most: usize,
-    kept: Mutex<ConversationCacheState>,
+    state: Mutex<ConversationCacheState>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ struct ConversationCacheState {
 #[derive(Debug)]
 struct CachedConversation {
     number: u64,
-    standing: ConversationPosition,
+    position: ConversationPosition,
     conversation: Conversation,
     size: usize,
 }
@@ -44,42 +44,42 @@ struct CachedConversation {
 impl ConversationCache {
     /// Creates a cache of up to `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { most, kept: Mutex::default() }
+        Self { most, state: Mutex::default() }
     }
 
     /// Removes and returns the conversation of a session, if it is at exactly this position.
-    pub fn take(&self, standing: ConversationPosition) -> Option<Conversation> {
-        let mut kept = self.lock();
-        let entry = kept.conversations.remove(&standing.node.session)?;
-        kept.bytes -= entry.size;
-        (entry.standing == standing).then_some(entry.conversation)
+    pub fn take(&self, position: ConversationPosition) -> Option<Conversation> {
+        let mut state = self.lock();
+        let entry = state.conversations.remove(&position.node.session)?;
+        state.bytes -= entry.size;
+        (entry.position == position).then_some(entry.conversation)
     }
 
     /// Caches a conversation for the next turn of its session.
-    pub fn keep(&self, standing: ConversationPosition, conversation: Conversation) {
-        let (session, size) = (standing.node.session, conversation.size());
-        let mut kept = self.lock();
-        let kept = &mut *kept;
-        kept.number += 1;
-        kept.order.push_back((kept.number, session));
-        kept.bytes += size;
-        let entry = CachedConversation { number: kept.number, standing, conversation, size };
-        if let Some(old) = kept.conversations.insert(session, entry) {
-            kept.bytes -= old.size;
+    pub fn keep(&self, position: ConversationPosition, conversation: Conversation) {
+        let (session, size) = (position.node.session, conversation.size());
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.number += 1;
+        state.order.push_back((state.number, session));
+        state.bytes += size;
+        let entry = CachedConversation { number: state.number, position, conversation, size };
+        if let Some(old) = state.conversations.insert(session, entry) {
+            state.bytes -= old.size;
         }
         // Stale order entries are removed with the oldest, so the order stays about as long as the cache.
-        while kept.bytes > self.most || kept.order.len() > 2 * kept.conversations.len() + 16 {
-            let Some((number, oldest)) = kept.order.pop_front() else { return };
-            if kept.conversations.get(&oldest).is_some_and(|entry| entry.number == number)
-                && let Some(entry) = kept.conversations.remove(&oldest)
+        while state.bytes > self.most || state.order.len() > 2 * state.conversations.len() + 16 {
+            let Some((number, oldest)) = state.order.pop_front() else { return };
+            if state.conversations.get(&oldest).is_some_and(|entry| entry.number == number)
+                && let Some(entry) = state.conversations.remove(&oldest)
             {
-                kept.bytes -= entry.size;
+                state.bytes -= entry.size;
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, ConversationCacheState> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use outlast_vocab::TurnId;
     use outlast_vocab::message::Message;
 
-    fn standing(session: u128, next: u64) -> ConversationPosition {
+    fn position(session: u128, next: u64) -> ConversationPosition {
         ConversationPosition {
             node: NodeRef { session: SessionId::from_u128(session), seq: Seq(next - 2) },
             next: Seq(next),
@@ -105,22 +105,22 @@ mod tests {
     #[test]
     fn cached_conversation_serves_only_next_record() {
         let recent = ConversationCache::new(100);
-        recent.keep(standing(1, 9), conversation("hi"));
-        assert!(recent.take(standing(1, 10)).is_none());
-        recent.keep(standing(1, 9), conversation("hi"));
-        assert_eq!(recent.take(standing(1, 9)).unwrap().messages().as_slice(), [Message::user("hi")]);
-        assert!(recent.take(standing(1, 9)).is_none());
+        recent.keep(position(1, 9), conversation("hi"));
+        assert!(recent.take(position(1, 10)).is_none());
+        recent.keep(position(1, 9), conversation("hi"));
+        assert_eq!(recent.take(position(1, 9)).unwrap().messages().as_slice(), [Message::user("hi")]);
+        assert!(recent.take(position(1, 9)).is_none());
     }
 
     #[test]
     fn conversation_cache_evicts_oldest_over_byte_limit() {
         let recent = ConversationCache::new(2 * Message::user("12345").size());
         for session in 1..=100 {
-            recent.keep(standing(session, 9), conversation("12345"));
+            recent.keep(position(session, 9), conversation("12345"));
         }
-        let kept: Vec<u128> =
-            (1..=100).filter(|session| recent.take(standing(*session, 9)).is_some()).collect();
-        assert_eq!(kept, [99, 100]);
+        let cached: Vec<u128> =
+            (1..=100).filter(|session| recent.take(position(*session, 9)).is_some()).collect();
+        assert_eq!(cached, [99, 100]);
         assert!(recent.lock().order.len() <= 20 && recent.lock().bytes == 0);
     }
 }

@@ -144,7 +144,11 @@ impl<'a> ModelRequestRunner<'a> {
             asker.exclude_provider_wait(from.until(until));
             self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
-                self.client.catalogue.rate_limiter.turned_away(&rate, asked_for, self.client.clock.now());
+                self.client.catalogue.rate_limiter.record_rejection(
+                    &rate,
+                    asked_for,
+                    self.client.clock.now(),
+                );
             }
             let streamed = progress.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
             self.past.streamed = streamed;

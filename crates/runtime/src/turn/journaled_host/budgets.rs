@@ -65,7 +65,7 @@ impl JournaledHost {
         let short = match receipt.hold_result {
             Some(ReservationResult::Exhausted(short)) => {
                 if let (Some(meter), true) = (&mut self.meter, short.pauses_turns) {
-                    meter.does_not_fit(reservation);
+                    meter.add_unfit(reservation);
                 }
                 Some(short)
             }
@@ -113,7 +113,7 @@ impl BudgetReservations for JournaledHost {
 
     fn exclude_provider_wait(&mut self, time: Duration) {
         if let Some(meter) = self.meter.as_mut() {
-            meter.leave_out(time);
+            meter.exclude(time);
         }
     }
 }
@@ -134,7 +134,7 @@ impl TurnBudget for JournaledHost {
         let ReservationOutcome { short, .. } =
             self.commit_reservation(reservation.clone(), budget_update).await?;
         if let (Some(meter), None) = (&mut self.meter, short) {
-            meter.is_held(reservation);
+            meter.hold_ahead(reservation);
         }
         Ok(())
     }
