@@ -291,13 +291,15 @@ while time.time() < end:
             let directory = tempfile::tempdir().unwrap();
             let tree = ProcessContainment::Cgroup(group(&directory, false));
             let mark = format!("60.{}", getpid().as_raw_nonzero());
-            tree.inside(|| Command::new("sleep").arg(&mark).spawn()).unwrap();
+            let mut sleep = tree.inside(|| Command::new("sleep").arg(&mark).spawn()).unwrap();
             // Its arguments appear in `/proc` a moment after it has started.
             while marked(&mark) == 0 {
                 std::thread::yield_now();
             }
             tree.end();
             assert_eq!(marked(&mark), 0);
+            // `end` has already collected it, so this returns at once, with an error.
+            let _collected = sleep.wait();
         });
     }
 
