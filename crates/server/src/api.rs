@@ -6,18 +6,19 @@ use crate::routes;
 use crate::server_state::ServerState;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, Uri};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::extract::DefaultBodyLimit;
+use axum::http::header::{self, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, Method, Uri};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures_util::FutureExt;
 use outlast_api::problem::Problem;
 use outlast_http::problem::ApiError;
 use outlast_vocab::{Error, Kind};
-use std::panic::AssertUnwindSafe;
+use std::any::Any;
 use std::sync::OnceLock;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -123,18 +124,28 @@ pub(crate) fn router(shared: ServerState) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         // Each extractor has its own limit.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn(catch_panics))
+        .layer(CatchPanicLayer::custom(panic_response))
         .layer(from_fn_with_state(shared.clone(), handle_request))
+        // No content sniffing, no framing, no caching, unless the handler says otherwise.
+        .layer((
+            default_header(header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            default_header(header::X_FRAME_OPTIONS, "DENY"),
+            default_header(header::REFERRER_POLICY, "no-referrer"),
+            default_header(header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+            default_header(header::CACHE_CONTROL, "no-store"),
+        ))
         .layer(from_fn(outlast_compat::format_errors))
         .with_state(shared)
 }
 
-/// Middleware that turns a panic in a handler into an error response, so that the connection stays open.
-async fn catch_panics(request: Request, next: Next) -> Response {
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(_) => ApiError::from(Error::new(Kind::Internal, "a handler panicked")).into_response(),
-    }
+/// Returns the response to a request whose handler panicked, so that the connection stays open.
+fn panic_response(_: Box<dyn Any + Send>) -> Response {
+    ApiError::from(Error::new(Kind::Internal, "a handler panicked")).into_response()
+}
+
+/// Sets a header of all responses whose handlers did not set it.
+fn default_header(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer<HeaderValue> {
+    SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value))
 }
 
 async fn route_not_found(uri: Uri) -> ApiError {
@@ -151,6 +162,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
 mod tests {
     use super::*;
     use axum::body::Body;
+    use axum::extract::Request;
     use hyper::service::Service;
     use hyper_util::service::TowerToHyperService;
 
@@ -159,7 +171,8 @@ mod tests {
         async fn breaks() -> &'static str {
             panic!("a bug")
         }
-        let router: Router = Router::new().route("/", get(breaks)).layer(from_fn(catch_panics));
+        let router: Router =
+            Router::new().route("/", get(breaks)).layer(CatchPanicLayer::custom(panic_response));
         let answer = TowerToHyperService::new(router).call(Request::new(Body::empty())).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         assert_eq!(answer.status(), 500);

@@ -1,5 +1,5 @@
 //! Middleware of all routes: request id, `Host` and `Origin` checks, admission control, log, metrics and
-//! security headers.
+//! CORS headers. `api.rs` adds the layers of `tower-http`.
 use crate::server_state::ServerState;
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
@@ -98,7 +98,6 @@ pub(crate) async fn handle_request(
         headers.insert(REQUEST_ID, id);
     }
     told.write_headers(headers);
-    add_security_headers(headers);
     if let Some(origin) = admitted {
         add_cors_headers(headers, origin, asks_for.as_ref());
     }
@@ -169,6 +168,8 @@ fn path_ids(route: &str, path: &str) -> ErrorPlace {
 }
 
 /// Returns the request id that the caller chose, if it is safe to log.
+///
+/// `tower-http` would copy any id into logs and responses. It also reads one header only.
 fn request_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID).or_else(|| headers.get(CLIENT_REQUEST_ID))?.to_str().ok()?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -179,21 +180,10 @@ fn new_request_id(shared: &ServerState) -> String {
     format!("{:032x}", u128::from_be_bytes(shared.http.runtime.entropy().random()))
 }
 
-/// Adds security headers that the handler did not set: no content sniffing, no framing, no caching.
-fn add_security_headers(headers: &mut HeaderMap) {
-    let usual = [
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    for (name, value) in usual {
-        headers.entry(name).or_insert(HeaderValue::from_static(value));
-    }
-}
-
 /// Adds the CORS headers for an allowed origin. Allows those of the requested headers that this server knows.
+///
+/// The `CorsLayer` of `tower-http` allows a fixed list of headers or all of them. Clients of the compatible
+/// APIs send headers that are known only by their prefixes.
 fn add_cors_headers(headers: &mut HeaderMap, origin: HeaderValue, asks_for: Option<&HeaderValue>) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("origin, access-control-request-headers"));

@@ -312,14 +312,23 @@ async fn responses_carry_request_ids_and_security_headers() {
     assert_eq!(chosen.header("x-request-id"), Some("abc-1"));
     let forged = stage.request("GET", "/v1/sessions").header("x-request-id", "a b\u{7f}").send().await;
     assert_ne!(forged.header("x-request-id"), Some("a b\u{7f}"));
+    let missing = stage.request("GET", "/v1/nothing").send().await;
+    let foreign = stage.request("GET", "/v1/sessions").header("host", "evil.example").send().await;
+    assert_eq!((chosen.status, missing.status, foreign.status), (200, 404, 403));
     for (name, value) in [
         ("cache-control", "no-store"),
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
         ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
     ] {
-        assert_eq!(chosen.header(name), Some(value), "{name}");
+        for response in [&chosen, &missing, &foreign] {
+            assert_eq!(response.header(name), Some(value), "{name}");
+        }
     }
+    // A handler replaces them.
+    let page = stage.request("GET", "/").send().await;
+    assert_eq!(page.header("cache-control"), Some("no-cache"));
     stage.stop().await;
 }
 
