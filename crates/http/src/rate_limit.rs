@@ -2,6 +2,9 @@
 //!
 //! The headers follow the IETF draft on rate limits. Each process counts for itself: a second server on the
 //! same database has separate buckets.
+//!
+//! The crate `governor` does not replace the buckets: it has no limit for the number of keys, which strangers choose
+//! here, and it does not report when a bucket is full, which the header `ratelimit` needs.
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use outlast_vocab::id::KeyId;
 use outlast_vocab::{Error, Kind};

@@ -1,4 +1,7 @@
 //! Parses when to retry, in the formats of all providers.
+//!
+//! No crate knows the headers of these providers. `jiff` parses the dates, but its durations have no days, which
+//! OpenAI's format has.
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};

@@ -1,4 +1,7 @@
 //! Formats metrics in the text format of Prometheus, version 0.0.4.
+//!
+//! The crate `metrics-exporter-prometheus` does not replace it: it formats only what its own global recorder counted.
+//! Our numbers come from a snapshot of one worker, which is also sent over OTLP.
 use outlast_ports::metrics::{MetricFamily, MetricUnit, MetricValues, MetricsSnapshot};
 use std::fmt::Write;
 

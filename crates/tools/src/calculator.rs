@@ -1,4 +1,7 @@
 //! `calculator`: exact arithmetic.
+//!
+//! Crates that evaluate expressions, such as `evalexpr` and `meval`, calculate with floating-point numbers, and 0.1 +
+//! 0.2 is not 0.3 there. `num-rational` has exact fractions, but no parser, and no bound on the digits of a power.
 mod expression;
 mod number;
 

@@ -1,5 +1,10 @@
 //! Extracts the visible text of a page, one line per block. This is not a parser: it never fails, and malformed tags
-//! lose at most some text.
+//! lose at most some text. It reads the page once, so it takes linear time, and nesting needs no memory.
+//!
+//! The crate `html2text` is no replacement, because a call of it cannot be stopped: strangers write the pages, and version
+//! 0.17 takes quadratic time for nested elements (3 s for 80 KB of lists, more than 20 s for 500 KB of `<div>`). It
+//! also adds a dozen crates. The tokenizer of `html5ever` is linear, but it replaces only the sixty lines of
+//! `HtmlTag` and needs most of these crates.
 
 /// Elements whose content is invisible.
 const HIDDEN: &[&str] = &["script", "style", "template", "noscript", "svg"];
