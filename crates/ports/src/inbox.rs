@@ -8,13 +8,9 @@ use outlast_views::{CancelOutcome, ResolveResult};
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::message::{Message, Part, PluginName};
-use outlast_vocab::record::InputDelivery;
-use outlast_vocab::trace::TraceParent;
+use outlast_vocab::record::TurnAccepted;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Hash, Limits, Millis};
-use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Identifies a session, existing or new.
 #[derive(Clone, Debug)]
@@ -39,30 +35,14 @@ pub struct AcceptRequest {
     pub target: SessionTarget,
     /// The id of the turn if the input is new.
     pub turn: TurnId,
-    /// The content of the input.
-    pub parts: Vec<Part>,
-    /// The caller's idempotency key.
-    pub key: Option<String>,
+    /// The head that the input is for.
+    pub head: String,
+    /// The input, as it is recorded. It never retries another turn; [`Inbox::retry`] does.
+    pub accepted: TurnAccepted,
     /// The hash of the request that contained the input. If set, the same key must come with the same request.
     pub request: Option<Hash>,
     /// The index that the turn must get in its session, counted from 0. Any index is accepted if absent.
     pub index: Option<u32>,
-    /// How the input is handled if a turn is already running.
-    pub delivery: InputDelivery,
-    /// The head that the input is for.
-    pub head: String,
-    /// A JSON Schema that the turn's answer must match.
-    pub output: Option<Value>,
-    /// Data for plug-ins, by plug-in name.
-    pub plugins: BTreeMap<PluginName, Value>,
-    /// The trace context of the span that caused the input.
-    pub traceparent: Option<TraceParent>,
-    /// Messages of a conversation that took place elsewhere before this input.
-    pub before: Vec<Message>,
-    /// Data that the sender wants returned with the input.
-    pub note: Option<Value>,
-    /// The fingerprint of the configuration that answers the input.
-    pub package: Option<Hash>,
     /// The configuration that answers the input, unless the store already has it.
     pub blobs: Vec<Vec<u8>>,
     /// Attachments of the input.
@@ -83,18 +63,10 @@ impl AcceptRequest {
         Self {
             target,
             turn,
-            parts: vec![Part::text(text)],
-            key: None,
+            head: MAIN_HEAD.to_owned(),
+            accepted: TurnAccepted::text(text),
             request: None,
             index: None,
-            delivery: InputDelivery::Next,
-            head: MAIN_HEAD.to_owned(),
-            output: None,
-            plugins: BTreeMap::new(),
-            traceparent: None,
-            before: Vec::new(),
-            note: None,
-            package: None,
             blobs: Vec::new(),
             files: Vec::new(),
             now,

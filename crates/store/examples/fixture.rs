@@ -21,7 +21,7 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{EffectPerformed, EffectRequested, Fact, TurnEnd, TurnStarted};
+use outlast_vocab::record::{EffectPerformed, EffectRequested, Fact, TurnAccepted, TurnEnd, TurnStarted};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
@@ -87,7 +87,7 @@ async fn main() -> Result<(), Error> {
 
 async fn begin(store: &SqliteStore, key: &str, number: u128) -> Result<Lease, Error> {
     let accept = AcceptRequest {
-        key: Some("first".to_owned()),
+        accepted: TurnAccepted { key: Some("first".to_owned()), ..TurnAccepted::text("hi") },
         lease_request: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
         queued_most: 1,
         ..AcceptRequest::text(

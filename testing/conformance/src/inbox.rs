@@ -9,7 +9,7 @@ use outlast_ports::turns::Fence;
 use outlast_views::{SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, TurnId};
 use outlast_vocab::message::{Attachment, MediaType, Part};
-use outlast_vocab::record::{self, Fact, InputDelivery, Seq};
+use outlast_vocab::record::{Fact, InputDelivery, Seq, TurnAccepted};
 use outlast_vocab::{Hash, Kind};
 
 pub(super) async fn repeated_key_returns_first_turn_as_duplicate(s: &StoreUnderTest<'_>) -> RuleResult {
@@ -141,22 +141,10 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &StoreUnderTest<'_>) 
         Part::Attachment { attachment },
     ];
     let (key, delivery) = (Some("ключ %_'".to_owned()), InputDelivery::Join);
-    let accept = AcceptRequest { parts: parts.clone(), key: key.clone(), delivery, ..input(session, "") };
-    let accepted = s.accept(accept).await?;
-    let expected = Fact::Accepted(record::TurnAccepted {
-        parts: parts.clone(),
-        key,
-        delivery,
-        package: None,
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
-        retry_of: None,
-    });
-    assert_eq!(s.turn_records(accepted.turn).await?[0].fact, expected);
-    assert_eq!(s.joinable(session).await?, [(accepted.turn, parts)]);
+    let fact = TurnAccepted { parts, key, delivery, ..TurnAccepted::text("") };
+    let accepted = s.accept(AcceptRequest { accepted: fact.clone(), ..input(session, "") }).await?;
+    assert_eq!(s.turn_records(accepted.turn).await?[0].fact, Fact::Accepted(fact.clone()));
+    assert_eq!(s.joinable(session).await?, [(accepted.turn, fact.parts)]);
     Ok(())
 }
 

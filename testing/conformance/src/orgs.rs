@@ -4,7 +4,7 @@ mod access_matrix;
 
 use super::payment_outbox::payment;
 use super::store_under_test::{
-    ALL, NOW, StoreUnderTest, answer, answered, asked, by_key, call, commit, input, refused, reply,
+    ALL, NOW, StoreUnderTest, answer, answered, asked, by_key, call, commit, input, keyed, refused, reply,
     session_id, started, value_resolution, wait, wait_key,
 };
 use super::votes::{approval_key, call_needing_approval, input_of_clerk};
@@ -97,10 +97,9 @@ impl OrgsUnderTest<'_> {
         let package = b"{\"a\":\"package\"}".to_vec();
         let accept = AcceptRequest {
             target: by_key("theirs"),
-            key: Some("idempotent".to_owned()),
             files: vec![file.clone().into()],
             blobs: vec![package.clone()],
-            ..input(session_id(), &"long ".repeat(10_000))
+            ..keyed(session_id(), "idempotent", &"long ".repeat(10_000))
         };
         let lease = self.begin_for(org, accept).await?;
         let began = Fact::Started(TurnStarted {

@@ -10,7 +10,7 @@ use outlast_ports::turns::{TurnAfterCommit, TurnTransition};
 use outlast_views::{CancelOutcome, ForkTo, SessionState, TurnState};
 use outlast_vocab::effect::{Sleep, SleepOutcome};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Seq, TurnEnd};
+use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Seq, TurnAccepted, TurnEnd};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey};
 
 pub(super) async fn ended_turn_leaves_the_session_idle(s: &StoreUnderTest<'_>) -> RuleResult {
@@ -217,7 +217,8 @@ pub(super) async fn an_input_for_another_head_does_not_join(s: &StoreUnderTest<'
     s.fork(ForkRequest { from: session, at: None, to, now: NOW }).await?;
     let work = s.begin_in(session, "on main").await?;
     let (delivery, head) = (InputDelivery::Join, "draft".to_owned());
-    let other = s.accept(AcceptRequest { delivery, head, ..input(session, "on draft") }).await?.turn;
+    let accepted = TurnAccepted { delivery, ..TurnAccepted::text("on draft") };
+    let other = s.accept(AcceptRequest { head, accepted, ..input(session, "") }).await?.turn;
     assert!(s.joinable(session).await?.is_empty());
     refused(s.add(&work.lease, vec![joined(&[other])]).await, Kind::TurnRaced);
     let receipt =

@@ -15,7 +15,7 @@ use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{ModelCallId, ModelName, Part, ToolName, ToolResult};
 use outlast_vocab::record::{
     CallReclaimed, ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, InputDelivery, NodeRef,
-    Record, Seq, TurnEnd, TurnStarted,
+    Record, Seq, TurnAccepted, TurnEnd, TurnStarted,
 };
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
@@ -113,8 +113,8 @@ impl StoreUnderTest<'_> {
 
     /// Adds an input that joins the running turn.
     pub(super) async fn queue_to_join(&self, session: SessionId, text: &str) -> Result<TurnId, Error> {
-        let accept = AcceptRequest { delivery: InputDelivery::Join, ..input(session, text) };
-        Ok(self.accept(accept).await?.turn)
+        let accepted = TurnAccepted { delivery: InputDelivery::Join, ..TurnAccepted::text(text) };
+        Ok(self.accept(AcceptRequest { accepted, ..input(session, text) }).await?.turn)
     }
 
     /// Writes facts of a turn.
@@ -248,7 +248,8 @@ pub(super) fn input(session: SessionId, text: &str) -> AcceptRequest {
 
 /// An input with an idempotency key.
 pub(super) fn keyed(session: SessionId, key: &str, text: &str) -> AcceptRequest {
-    AcceptRequest { key: Some(key.to_owned()), ..input(session, text) }
+    let accepted = TurnAccepted { key: Some(key.to_owned()), ..TurnAccepted::text(text) };
+    AcceptRequest { accepted, ..input(session, text) }
 }
 
 /// A write of facts and nothing else.

@@ -14,7 +14,7 @@ use outlast_vocab::policy::{
     Approval, ApprovalRequirement, ApprovalVerdict, PolicyDecision, PolicyPoint, RecordedDecision,
     approved_call_fingerprint, approved_facts_fingerprint,
 };
-use outlast_vocab::record::{Fact, PolicyDecided};
+use outlast_vocab::record::{Fact, PolicyDecided, TurnAccepted};
 use outlast_vocab::tool::{PreparedCall, ToolContract};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, canonical_json};
@@ -51,7 +51,8 @@ pub(super) fn approval_key(call: &PreparedCall, index: usize) -> ReplayKey {
 /// An input for an agent with the tool `pay`.
 pub(super) fn input_of_clerk(accept: AcceptRequest) -> AcceptRequest {
     let pinned = pinned();
-    AcceptRequest { package: Some(pinned.fingerprint()), blobs: pinned.to_blobs(), ..accept }
+    let accepted = TurnAccepted { package: Some(pinned.fingerprint()), ..accept.accepted };
+    AcceptRequest { accepted, blobs: pinned.to_blobs(), ..accept }
 }
 
 /// A turn that waits for approval.

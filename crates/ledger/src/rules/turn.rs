@@ -25,49 +25,26 @@ use outlast_ports::turns::{
 use outlast_views::{BlobLocation, CancelOutcome, ResolveResult, SessionState, TurnState, WriteCount};
 use outlast_vocab::access::{AuditAction, Scope};
 use outlast_vocab::effect::{BatchCall, Command, JournalPosition, Outcome, ToolOutcome};
-use outlast_vocab::message::{Message, Part, PluginName};
 use outlast_vocab::policy::Approval;
 use outlast_vocab::record::{
     self, CallReclaimed, ClaimRef, EffectAnswered, EffectPerformed, Fact, Seq, TurnEnd,
 };
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canonical_json};
-use serde_json::Value;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Accepts an input. The same key again returns the first turn.
 pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceipt, Error> {
-    let AcceptRequest {
-        target,
-        turn,
-        parts,
-        key,
-        request,
-        index,
-        delivery,
-        head,
-        output,
-        plugins,
-        traceparent,
-        before,
-        note,
-        package,
-        blobs,
-        files,
-        now,
-        lease_request,
-        first,
-        queued_most,
-    } = accept;
+    let AcceptRequest { target, turn, head, accepted, request, index, .. } = accept;
+    let AcceptRequest { blobs, files, now, lease_request, first, queued_most, .. } = accept;
     rows.access().require(Scope::Run)?;
     let session = open_session(rows, target, now)?;
     // Only inputs with a key can repeat, so only those need a fingerprint.
-    let input = key.as_ref().map_or(Hash::ZERO, |_| {
-        let said = input_fingerprint(&parts, output.as_ref(), &plugins, &before);
+    let input = accepted.key.as_ref().map_or(Hash::ZERO, |_| {
+        let said = input_fingerprint(&accepted);
         request.map_or(said, |request| canonical_json::fingerprint(&(said, request)))
     });
-    if let Some(key) = &key
+    if let Some(key) = &accepted.key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {
         return repeat(rows, &session, &first, key, input);
@@ -89,18 +66,7 @@ pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceip
     };
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;
-    let accepted = record::TurnAccepted {
-        parts,
-        key,
-        delivery,
-        package,
-        output,
-        plugins,
-        traceparent,
-        before,
-        note,
-        retry_of: None,
-    };
+    let accepted = record::TurnAccepted { retry_of: None, ..accepted };
     let new = NewTurn { id: turn, input, head, head_node: stands, retry_of: None, accepted };
     add_turn(rows, session, new, (lease_request, first), now)
 }
@@ -182,17 +148,13 @@ pub(super) fn add_turn(
 }
 
 /// Returns the fingerprint that two inputs with the same key must share.
-fn input_fingerprint(
-    parts: &[Part],
-    output: Option<&Value>,
-    plugins: &BTreeMap<PluginName, Value>,
-    before: &[Message],
-) -> Hash {
+fn input_fingerprint(accepted: &record::TurnAccepted) -> Hash {
+    let record::TurnAccepted { parts, output, plugins, before, .. } = accepted;
     match output {
         _ if !before.is_empty() => canonical_json::fingerprint(&(parts, output, plugins, before)),
         _ if !plugins.is_empty() => canonical_json::fingerprint(&(parts, output, plugins)),
         Some(output) => canonical_json::fingerprint(&(parts, output)),
-        None => canonical_json::fingerprint(&parts),
+        None => canonical_json::fingerprint(parts),
     }
 }
 

@@ -10,14 +10,15 @@ use crate::turn::output_schema::check_schema;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::inbox::{AcceptReceipt, AcceptRequest, SessionTarget};
+use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Message, Part, PluginName, json_size};
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::record::{InputDelivery, Seq};
+use outlast_vocab::record::{InputDelivery, Seq, TurnAccepted};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::{Error, Hash, Kind, Limits, SessionId, TurnId, limits};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How often the attachments of one input are uploaded, if they may have been deleted in between.
 const PLACED_AT_MOST: u32 = 5;
@@ -132,26 +133,12 @@ impl Runtime {
         let inner = &self.inner;
         check_input(&input, &inner.limits, self.attachments().most())?;
         inner.plugins.check(&input.plugins)?;
-        let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
+        let Input { target, parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
         let resolved_agent = inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach)?;
-        let before_it = before.iter().filter_map(|message| match message {
-            Message::User { parts } => Some(parts.as_slice()),
-            Message::Assistant { .. } | Message::Tool { .. } => None,
-        });
-        let given_parts: Vec<&[Part]> = before_it.chain([parts.as_slice()]).collect();
-        let refers = |part: &Part, file: &AttachmentUpload| matches!(part, Part::Attachment { attachment } if attachment.id == file.attachment().id);
-        let is_shown = |file: &&AttachmentUpload| {
-            given_parts.iter().any(|parts| parts.iter().any(|part| refers(part, file)))
-        };
-        let others: Vec<Part> = files
-            .iter()
-            .filter(|file| !is_shown(file))
-            .map(|file| Part::Attachment { attachment: file.attachment().clone() })
-            .collect();
-        parts.extend(others);
+        let parts = with_attachments(parts, &before, &files);
         let now = self.now();
         let _taking = ClaimGuard::new(&inner.taking);
         let is_metered = !resolved_agent.budgets.is_empty() || inner.operator_budgets.are_set();
@@ -161,27 +148,31 @@ impl Runtime {
                 BudgetMeter::first(&resolved_agent, &inner.models, &inner.limits, &parts, file_bytes, now)
             })
             .flatten();
+        let package = Some(resolved_agent.fingerprint);
         let accept = AcceptRequest {
             target,
             turn: TurnId::fresh(now, inner.entropy.random_id_bytes()),
-            key,
+            head,
+            accepted: TurnAccepted {
+                parts,
+                key,
+                delivery,
+                package,
+                output,
+                plugins,
+                traceparent,
+                before,
+                note,
+                retry_of: None,
+            },
             request,
             index,
-            delivery,
-            head,
-            output,
-            plugins,
-            traceparent,
-            before,
-            note,
-            package: Some(resolved_agent.fingerprint),
             blobs: resolved_agent.to_store(),
             files: Vec::new(),
             now,
             lease_request: inner.lease_request(now),
             first,
             queued_most: inner.limits.queued_inputs,
-            parts,
         };
         let began = inner.clock.elapsed();
         let accepted = self.accept(accept, files).await?;
@@ -231,6 +222,23 @@ impl Runtime {
         }
         unreachable!("the last try returns")
     }
+}
+
+/// Appends the attachments that neither these parts nor the messages before them refer to.
+fn with_attachments(mut parts: Vec<Part>, before: &[Message], files: &[AttachmentUpload]) -> Vec<Part> {
+    let before = before.iter().filter_map(|message| match message {
+        Message::User { parts } => Some(parts),
+        Message::Assistant { .. } | Message::Tool { .. } => None,
+    });
+    let attached = |part: &Part| match part {
+        Part::Attachment { attachment } => Some(attachment.id),
+        _ => None,
+    };
+    let shown: BTreeSet<AttachmentId> = before.flatten().chain(&parts).filter_map(attached).collect();
+    let files = files.iter().map(AttachmentUpload::attachment);
+    let others = files.filter(|attachment| !shown.contains(&attachment.id));
+    parts.extend(others.map(|attachment| Part::Attachment { attachment: attachment.clone() }));
+    parts
 }
 
 fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usize)) -> Result<(), Error> {

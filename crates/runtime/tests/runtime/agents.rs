@@ -11,7 +11,7 @@ use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
 use outlast_vocab::overlay::{NetworkAllowList, Overlay};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::PolicyFacts;
-use outlast_vocab::record::{Fact, TurnEnd};
+use outlast_vocab::record::{Fact, TurnAccepted, TurnEnd};
 use outlast_vocab::{Error, Hash, Kind, Millis, TurnId, WorkerId, limits};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -267,7 +267,7 @@ async fn turn_with_unparsable_package_is_stuck() {
     let memory = MemoryStore::new();
     let (turn, now, package) = (TurnId::from_u128(5), Millis(1_000), b"{\"agent\": 7}".to_vec());
     let accept = AcceptRequest {
-        package: Some(Hash::of(&package)),
+        accepted: TurnAccepted { package: Some(Hash::of(&package)), ..TurnAccepted::text("go") },
         blobs: vec![package],
         lease_request: Some(LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
         ..AcceptRequest::text(SessionTarget::Key { key: "test".into(), fresh: SESSION }, turn, "go", now)

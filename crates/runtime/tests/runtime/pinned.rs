@@ -6,7 +6,7 @@ use outlast_ports::content_queries::ContentQueries;
 use outlast_ports::inbox::{AcceptRequest, Inbox, SessionTarget};
 use outlast_ports::turns::{Commit, LeaseRequest, TurnTransition, Turns};
 use outlast_vocab::package::{Package, PinnedPackage};
-use outlast_vocab::record::{Fact, TurnEnd, TurnStarted};
+use outlast_vocab::record::{Fact, TurnAccepted, TurnEnd, TurnStarted};
 use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canonical_json};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ async fn left_by_an_older_program(memory: &MemoryStore, package: Vec<u8>, begun:
     let lease_request = LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) };
     let pinned = Hash::of(&package);
     let accept = AcceptRequest {
-        package: Some(pinned),
+        accepted: TurnAccepted { package: Some(pinned), ..TurnAccepted::text("go") },
         blobs: vec![package],
         lease_request: Some(lease_request),
         ..AcceptRequest::text(SessionTarget::New(SESSION), turn, "go", now)

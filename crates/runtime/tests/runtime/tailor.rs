@@ -415,7 +415,9 @@ async fn agent_is_invisible_to_other_organisations() {
 
 /// Returns an input that names a package by its fingerprint.
 fn accept(target: SessionTarget, package: Hash, now: Millis) -> AcceptRequest {
-    AcceptRequest { package: Some(package), ..AcceptRequest::text(target, TurnId::from_u128(70), "hi", now) }
+    let mut accept = AcceptRequest::text(target, TurnId::from_u128(70), "hi", now);
+    accept.accepted.package = Some(package);
+    accept
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use outlast_ports::queries::Queries;
 use outlast_ports::turns::{Commit, LeaseRequest, TurnTransition, Turns, ValueWrite};
 use outlast_views::SessionState;
 use outlast_vocab::access::OrgVisibility;
-use outlast_vocab::record::{ClaimRef, Seq, TurnEnd};
+use outlast_vocab::record::{ClaimRef, Seq, TurnAccepted, TurnEnd};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{CallId, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ fn store() -> (TempDir, SqliteStore) {
 
 fn input(text: &str) -> AcceptRequest {
     AcceptRequest {
-        key: Some("key".to_owned()),
+        accepted: TurnAccepted { key: Some("key".to_owned()), ..TurnAccepted::text(text) },
         lease_request: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
         ..AcceptRequest::text(
             SessionTarget::New(SessionId::from_u128(fresh())),

@@ -20,7 +20,7 @@ use outlast_views::{ForkTo, SinkTopic};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::{OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{InputDelivery, NodeRef, Seq};
+use outlast_vocab::record::{InputDelivery, NodeRef, Seq, TurnAccepted};
 use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Hash, Millis};
@@ -227,16 +227,15 @@ fn accept(known: &mut KnownIds, random: &mut SeededRandom) -> AcceptRequest {
     AcceptRequest {
         target: target(known, random),
         turn: if random.percent(96) { fresh } else { turn(known, random) },
-        parts: random.up_to(2, |random| Part::text(text(known, random))),
-        key: random.percent(25).then(|| random.one_of(INPUT_KEYS).to_owned()),
-        delivery: random.one_of(&[InputDelivery::Next, InputDelivery::Join]),
+        accepted: TurnAccepted {
+            parts: random.up_to(2, |random| Part::text(text(known, random))),
+            key: random.percent(25).then(|| random.one_of(INPUT_KEYS).to_owned()),
+            delivery: random.one_of(&[InputDelivery::Next, InputDelivery::Join]),
+            output: random.percent(10).then(|| json!({ "type": "object" })),
+            package: random.percent(30).then(|| Hash::of(b"package")),
+            ..TurnAccepted::text("")
+        },
         head: head(random),
-        output: random.percent(10).then(|| json!({ "type": "object" })),
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
-        package: random.percent(30).then(|| Hash::of(b"package")),
         blobs,
         files: if random.percent(10) { vec![filed(random)] } else { Vec::new() },
         now: known.now,

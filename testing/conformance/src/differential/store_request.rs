@@ -24,6 +24,10 @@ use std::panic::AssertUnwindSafe;
 
 /// One request to a store.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most requests of a run are inputs and commits, the large ones"
+)]
 pub(super) enum StoreRequest {
     Accept(AcceptRequest),
     Open(SessionTarget, Millis),

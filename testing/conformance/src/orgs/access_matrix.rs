@@ -1,6 +1,6 @@
 //! Calls every method of a store with one set of ids.
 use crate::payment_outbox::{backoff, payment};
-use crate::store_under_test::{ALL, NOW, commit, input, started, value_resolution};
+use crate::store_under_test::{ALL, NOW, commit, keyed, started, value_resolution};
 use outlast_ports::BoxFuture;
 use outlast_ports::archive::{ImportRequest, RecordPage, RerunAudit};
 use outlast_ports::attachment_upload::DeletionRequest;
@@ -113,7 +113,7 @@ macro_rules! asks {
 }
 
 asks! {
-    accept => |s, ids| s.accept(AcceptRequest { target: SessionTarget::Id(ids.session), key: Some("idempotent".to_owned()), ..input(ids.session, "hi") });
+    accept => |s, ids| s.accept(AcceptRequest { target: SessionTarget::Id(ids.session), ..keyed(ids.session, "idempotent", "hi") });
     retry => |s, ids| s.retry(RetryRequest { turn: ids.turn, fresh: TurnId::from_u128(99), fork: None, now: NOW, lease_request: None, queued_most: 9 });
     open => |s, ids| s.open(SessionTarget::Id(ids.session), NOW);
     cancel => |s, ids| s.cancel(ids.waiting, "stop".to_owned(), NOW);
