@@ -1,7 +1,7 @@
 //! The client that talks to the agent. It repeats the same steps in every life, like a client that retries after a
 //! crash.
-use super::clock::OffsetClock;
-use super::guarantee::{Guarantee, GuaranteeFailure};
+use crate::clock::OffsetClock;
+use crate::guarantee::{Guarantee, GuaranteeFailure};
 use outlast_ports::clock::Clock;
 use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::{Input, Runtime};
@@ -12,14 +12,14 @@ use outlast_vocab::{Error, Kind, ReplayKey};
 use std::time::Duration;
 
 /// The session key of a trial.
-pub(super) const SESSION: &str = "trial";
+pub(crate) const SESSION: &str = "trial";
 
 /// How often the client checks whether the session is idle.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A step of the client.
 #[derive(Clone, Debug)]
-pub(super) enum ClientStep {
+pub(crate) enum ClientStep {
     Say(String),
     Steer(String),
     Resolve(Resolution),
@@ -28,26 +28,26 @@ pub(super) enum ClientStep {
 
 impl ClientStep {
     /// Returns whether the step is an input that needs an answer.
-    pub(super) fn is_input(&self) -> bool {
+    pub(crate) fn is_input(&self) -> bool {
         matches!(self, Self::Say(_) | Self::Steer(_))
     }
 }
 
 /// The target of a step in the run without a crash. In every other run, the step must have the same target.
 #[derive(Clone, Debug)]
-pub(super) enum StepTarget {
+pub(crate) enum StepTarget {
     Session,
     Turn(u32),
     Wait(u32, ReplayKey),
 }
 
 /// The client of one life.
-pub(super) struct TrialClient<'a> {
-    pub(super) runtime: &'a Runtime,
-    pub(super) clock: &'a OffsetClock,
-    pub(super) steps: &'a [ClientStep],
+pub(crate) struct TrialClient<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) clock: &'a OffsetClock,
+    pub(crate) steps: &'a [ClientStep],
     /// The targets of the steps in the run without a crash; `None` during that run.
-    pub(super) targets: Option<&'a [StepTarget]>,
+    pub(crate) targets: Option<&'a [StepTarget]>,
 }
 
 /// Whether the client has further steps.
@@ -60,7 +60,7 @@ enum RemainingSteps {
 impl TrialClient<'_> {
     /// Takes each step when the session is idle, then waits until everything has ended. Returns the targets of the
     /// steps.
-    pub(super) async fn run_steps(&self) -> Result<Vec<StepTarget>, GuaranteeFailure> {
+    pub(crate) async fn run_steps(&self) -> Result<Vec<StepTarget>, GuaranteeFailure> {
         let mut aims = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
             let session = self.wait_until_idle(RemainingSteps::Steps).await?;

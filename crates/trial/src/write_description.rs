@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 /// Describes writes in the order in which they happened, and remembers the tool of each claim.
 #[derive(Default)]
-pub(super) struct WriteDescriber {
+pub(crate) struct WriteDescriber {
     tools: BTreeMap<(Seq, u32), String>,
 }
 
 impl WriteDescriber {
     /// Describes one write. A write without a record moved a lease or found a duplicate input.
-    pub(super) fn describe(&mut self, write: &[Record]) -> String {
+    pub(crate) fn describe(&mut self, write: &[Record]) -> String {
         let words: Vec<String> = write.iter().filter_map(|record| self.fact(record)).collect();
         if words.is_empty() { "no record".to_owned() } else { words.join(", ") }
     }

@@ -6,14 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A directory that only this user can read. Dropping it deletes it.
-pub(super) struct RunDirectory {
+pub(crate) struct RunDirectory {
     path: PathBuf,
     kept: bool,
 }
 
 impl RunDirectory {
     /// Creates a directory with a random name below another, which is created if it does not exist.
-    pub(super) fn create(below: &Path) -> io::Result<Self> {
+    pub(crate) fn create(below: &Path) -> io::Result<Self> {
         fs::create_dir_all(below)?;
         // Absolute, because the report shows it to people who may be in another directory.
         let below = std::path::absolute(below)?;
@@ -27,12 +27,12 @@ impl RunDirectory {
         Ok(Self { path, kept: false })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Keeps the directory and returns its path.
-    pub(super) fn keep(mut self) -> PathBuf {
+    pub(crate) fn keep(mut self) -> PathBuf {
         self.kept = true;
         self.path.clone()
     }

@@ -1,17 +1,17 @@
 //! Runs all runs of a trial in sequence. Each has its own directory and as many lives as it needs.
-use super::baseline::BaselineState;
-use super::client::{ClientStep, StepTarget};
-use super::clock::OffsetClock;
-use super::crash_point::{Crash, TrialCrashPoint};
-use super::end_state::EndState;
-use super::guarantee::{self, Guarantee, GuaranteeFailure};
-use super::observed_run::ObservedRun;
-use super::process::{AgentProcess, ProcessEnd, ProcessRecord, SharedRunState};
-use super::report::{CrashRun, CrashRunOutcome, GuaranteeViolation, TrialReport};
-use super::run_directory::RunDirectory;
-use super::tool_runs::ToolRunLog;
-use super::write_description::WriteDescriber;
-use super::{DATABASE, Trial, TrialPlan, TrialProgress, TrialSettings};
+use crate::baseline::BaselineState;
+use crate::client::{ClientStep, StepTarget};
+use crate::clock::OffsetClock;
+use crate::crash_point::{Crash, TrialCrashPoint};
+use crate::end_state::EndState;
+use crate::guarantee::{self, Guarantee, GuaranteeFailure};
+use crate::observed_run::ObservedRun;
+use crate::process::{AgentProcess, ProcessEnd, ProcessRecord, SharedRunState};
+use crate::report::{CrashRun, CrashRunOutcome, GuaranteeViolation, TrialReport};
+use crate::run_directory::RunDirectory;
+use crate::tool_runs::ToolRunLog;
+use crate::write_description::WriteDescriber;
+use crate::{DATABASE, TrialPlan, TrialProgress, TrialSettings};
 use outlast_vocab::record::{Record, TurnEnd};
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeSet, VecDeque};
@@ -26,7 +26,7 @@ const PAUSES_MAX: u64 = 3;
 const SECOND_RUN_OFFSET: Duration = Duration::from_secs(90_061);
 
 /// The runs of a trial in progress.
-pub(super) struct TrialRunner<W> {
+pub(crate) struct TrialRunner<W> {
     play: Arc<TrialPlan<W>>,
     terms: TrialSettings<W>,
     report: TrialReport,
@@ -52,8 +52,7 @@ struct ReferenceRun {
 }
 
 impl<W: Send + Sync + 'static> TrialRunner<W> {
-    pub(super) fn of(trial: Trial<W>) -> Result<Self, Error> {
-        let Trial { plan: play, settings: terms } = trial;
+    pub(crate) fn of(play: TrialPlan<W>, terms: TrialSettings<W>) -> Result<Self, Error> {
         if !play.steps.iter().any(ClientStep::is_input) {
             return Err(Error::new(Kind::InputInvalid, "a trial needs an input: `.say(\"…\")`"));
         }
@@ -61,14 +60,14 @@ impl<W: Send + Sync + 'static> TrialRunner<W> {
     }
 
     /// Runs once without a crash.
-    pub(super) async fn run_baseline_only(mut self) -> Result<TrialReport, Error> {
+    pub(crate) async fn run_baseline_only(mut self) -> Result<TrialReport, Error> {
         self.run_baseline(Duration::ZERO).await?;
         self.report_progress(0);
         Ok(self.report)
     }
 
     /// Runs twice without a crash, then once per crash.
-    pub(super) async fn run_every_crash(mut self) -> Result<TrialReport, Error> {
+    pub(crate) async fn run_every_crash(mut self) -> Result<TrialReport, Error> {
         let mut first = self.run_baseline(Duration::ZERO).await?;
         let Some(left) = first.end_state.take() else { return Ok(self.report) };
         let mut points: Vec<TrialCrashPoint> = first.points(0).collect();

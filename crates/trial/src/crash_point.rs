@@ -28,7 +28,7 @@ pub struct Crash(Vec<TrialCrashPoint>);
 
 impl TrialCrashPoint {
     /// Returns the write at which the store dies.
-    pub(super) fn store_crash(self) -> CrashPoint {
+    pub(crate) fn store_crash(self) -> CrashPoint {
         match self {
             Self::Before(write) => CrashPoint::Before(write.saturating_sub(1)),
             Self::After(write) => CrashPoint::AfterWrite(write.saturating_sub(1)),
@@ -44,7 +44,7 @@ impl Crash {
     }
 
     /// Returns the same crash with a further one in the next life.
-    pub(super) fn followed_by(&self, point: TrialCrashPoint) -> Self {
+    pub(crate) fn followed_by(&self, point: TrialCrashPoint) -> Self {
         Self(self.0.iter().copied().chain([point]).collect())
     }
 }

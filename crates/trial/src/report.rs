@@ -1,6 +1,6 @@
 //! The report of a trial.
-use super::crash_point::{Crash, TrialCrashPoint};
-use super::guarantee::Guarantee;
+use crate::crash_point::{Crash, TrialCrashPoint};
+use crate::guarantee::Guarantee;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -53,7 +53,7 @@ impl CrashRunOutcome {
 /// A promise that a run broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuaranteeViolation {
-    /// The point of the crash. Pass it to [`Trial::only_crash`](super::Trial::only_crash) to repeat the run.
+    /// The point of the crash. Pass it to [`Trial::only_crash`](crate::Trial::only_crash) to repeat the run.
     pub crash: Crash,
     /// The write or the tool run during which it crashed.
     pub what: String,
@@ -158,7 +158,7 @@ impl GuaranteeViolation {
 
     /// Returns the path of the run's database, if it was kept.
     pub fn database(&self) -> Option<PathBuf> {
-        self.dir.as_ref().map(|dir| dir.join(super::DATABASE))
+        self.dir.as_ref().map(|dir| dir.join(crate::DATABASE))
     }
 }
 

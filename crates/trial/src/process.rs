@@ -1,12 +1,11 @@
 //! One life of the agent's process: its own thread, tokio runtime and store. A crash drops all three.
-use super::TrialPlan;
-use super::client::{StepTarget, TrialClient};
-use super::clock::OffsetClock;
-use super::crash_point::TrialCrashPoint;
-use super::end_state::EndState;
-use super::guarantee::{Guarantee, GuaranteeFailure};
-use super::tool_runs::{ToolObserver, ToolRunLog};
-use crate::Outlast;
+use crate::TrialPlan;
+use crate::client::{StepTarget, TrialClient};
+use crate::clock::OffsetClock;
+use crate::crash_point::TrialCrashPoint;
+use crate::end_state::EndState;
+use crate::guarantee::{Guarantee, GuaranteeFailure};
+use crate::tool_runs::{ToolObserver, ToolRunLog};
 use outlast_ledger::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::tool::DecoratedTools;
@@ -33,33 +32,33 @@ const TIMER_NEVER: Duration = Duration::from_hours(24 * 365 * 1_000);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parts that all lives of a run share.
-pub(super) struct SharedRunState<W> {
-    pub(super) world: Arc<W>,
-    pub(super) database: PathBuf,
-    pub(super) clock: Arc<OffsetClock>,
-    pub(super) calls: Arc<ToolRunLog>,
+pub(crate) struct SharedRunState<W> {
+    pub(crate) world: Arc<W>,
+    pub(crate) database: PathBuf,
+    pub(crate) clock: Arc<OffsetClock>,
+    pub(crate) calls: Arc<ToolRunLog>,
     /// The targets of the steps in the run without a crash.
-    pub(super) targets: Option<Arc<[StepTarget]>>,
+    pub(crate) targets: Option<Arc<[StepTarget]>>,
 }
 
 /// One life.
-pub(super) struct AgentProcess<W> {
-    pub(super) plan: Arc<TrialPlan<W>>,
-    pub(super) shared: Arc<SharedRunState<W>>,
+pub(crate) struct AgentProcess<W> {
+    pub(crate) plan: Arc<TrialPlan<W>>,
+    pub(crate) shared: Arc<SharedRunState<W>>,
     /// The index of this life in the run, counted from 0.
-    pub(super) number: usize,
-    pub(super) crash_point: Option<TrialCrashPoint>,
+    pub(crate) number: usize,
+    pub(crate) crash_point: Option<TrialCrashPoint>,
 }
 
 /// The record of a finished life.
-pub(super) struct ProcessRecord {
+pub(crate) struct ProcessRecord {
     /// The records of each of its writes.
-    pub(super) written: Vec<Vec<Record>>,
-    pub(super) end: ProcessEnd,
+    pub(crate) written: Vec<Vec<Record>>,
+    pub(crate) end: ProcessEnd,
 }
 
 /// How a life ended.
-pub(super) enum ProcessEnd {
+pub(crate) enum ProcessEnd {
     /// It died at its point.
     Crashed,
     /// Everything is idle.
@@ -70,7 +69,7 @@ pub(super) enum ProcessEnd {
 
 impl<W: Send + Sync + 'static> AgentProcess<W> {
     /// Runs the life to its end.
-    pub(super) async fn run(self) -> Result<ProcessRecord, Error> {
+    pub(crate) async fn run(self) -> Result<ProcessRecord, Error> {
         let patience = self.plan.time_limit + THREAD_WAIT + DRAIN_TIMEOUT;
         let (tell, told) = oneshot::channel();
         // A thread that a tool blocks cannot be stopped. This thread notices and leaves it behind.
@@ -144,8 +143,7 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
         pulse: &Arc<SimulatedProcess>,
     ) -> Result<RuntimeConfig, Error> {
         let clock = self.shared.clock.clone();
-        let builder = (self.plan.agent)(Outlast::ephemeral().clock(clock.clone()), &self.shared.world)?;
-        let mut config = builder.config(store, worker)?;
+        let mut config = (self.plan.setup)(&self.shared.world, clock.clone(), store, worker)?;
         // The script replaces the agent's model. Each new process starts with a new copy of it.
         config.models = vec![Arc::new(Rehearsal::scripted(self.plan.script.parse()?, clock))];
         config.package.model = "rehearsal/trial".parse()?;

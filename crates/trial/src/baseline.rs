@@ -1,14 +1,14 @@
 //! Compares each run with a run without a crash.
-use super::end_state::EndState;
-use super::guarantee::{Guarantee, GuaranteeFailure};
+use crate::end_state::EndState;
+use crate::guarantee::{Guarantee, GuaranteeFailure};
 use outlast_vocab::Kind;
 use outlast_vocab::message::{Message, ToolResult, shown};
 use outlast_vocab::tool::EffectClass;
 use std::collections::BTreeSet;
 
 /// The end state of a run without a crash, and the parts of it that vary between such runs.
-pub(super) struct BaselineState {
-    pub(super) left: EndState,
+pub(crate) struct BaselineState {
+    pub(crate) left: EndState,
     varying: VaryingParts,
 }
 
@@ -21,7 +21,7 @@ struct VaryingParts {
 
 impl BaselineState {
     /// Compares two runs without a crash. The parts that differ are excluded from later comparisons.
-    pub(super) fn of(left: EndState, again: &EndState) -> Result<Self, GuaranteeFailure> {
+    pub(crate) fn of(left: EndState, again: &EndState) -> Result<Self, GuaranteeFailure> {
         if let Some((at, found, expected)) = shape_difference(&left, again) {
             let detail =
                 format!("two runs without a crash differ: message {at} is {found}, before it was {expected}");
@@ -38,7 +38,7 @@ impl BaselineState {
     }
 
     /// Returns how another run differs. After a call with an unknown outcome, any difference is allowed.
-    pub(super) fn first_difference(&self, other: &EndState) -> Option<GuaranteeFailure> {
+    pub(crate) fn first_difference(&self, other: &EndState) -> Option<GuaranteeFailure> {
         let unknown = |at: usize| match other.transcript.get(at) {
             Some(Message::Tool { call, result: ToolResult::Err(failure), .. }) => {
                 let of_call = other.claimed_calls.iter().find(|claimed| claimed.call.model_id == *call);
@@ -126,8 +126,8 @@ fn difference(at: usize, expected: &Message, found: Option<&Message>) -> String 
 
 #[cfg(test)]
 mod tests {
-    use super::super::end_state::tests::{left, nobody_knows, paid};
     use super::*;
+    use crate::end_state::tests::{left, nobody_knows, paid};
     use outlast_vocab::message::Part;
     use serde_json::Value;
 

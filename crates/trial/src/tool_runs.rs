@@ -1,5 +1,5 @@
 //! Records the real runs of tools over all lives of a run, and kills the life while a tool waits.
-use super::crash_point::TrialCrashPoint;
+use crate::crash_point::TrialCrashPoint;
 use outlast_ledger::crashing_store::SimulatedProcess;
 use outlast_ports::ResultFuture;
 use outlast_ports::service::CallScope;
@@ -13,29 +13,29 @@ use std::task::Poll;
 
 /// Every run of a tool, in the order in which they began.
 #[derive(Default)]
-pub(super) struct ToolRunLog {
+pub(crate) struct ToolRunLog {
     runs: Mutex<Vec<ToolRun>>,
 }
 
 /// One run of a tool.
 #[derive(Clone, Debug)]
-pub(super) struct ToolRun {
-    pub(super) process: usize,
-    pub(super) call: CallId,
-    pub(super) tool: ToolName,
+pub(crate) struct ToolRun {
+    pub(crate) process: usize,
+    pub(crate) call: CallId,
+    pub(crate) tool: ToolName,
     /// How often the tool waited.
-    pub(super) pauses: u64,
+    pub(crate) pauses: u64,
     /// Whether the tool reported that nothing happened, so that it may be retried.
-    pub(super) unavailable: bool,
+    pub(crate) unavailable: bool,
 }
 
 impl ToolRunLog {
     #[cfg(test)]
-    pub(super) fn of(runs: Vec<ToolRun>) -> Self {
+    pub(crate) fn of(runs: Vec<ToolRun>) -> Self {
         Self { runs: Mutex::new(runs) }
     }
 
-    pub(super) fn runs(&self) -> Vec<ToolRun> {
+    pub(crate) fn runs(&self) -> Vec<ToolRun> {
         self.lock().clone()
     }
 
@@ -70,12 +70,12 @@ impl ToolRunLog {
 }
 
 /// Observes the calls of tools during one life.
-pub(super) struct ToolObserver {
-    pub(super) calls: Arc<ToolRunLog>,
-    pub(super) process: usize,
+pub(crate) struct ToolObserver {
+    pub(crate) calls: Arc<ToolRunLog>,
+    pub(crate) process: usize,
     /// The point at which this life ends.
-    pub(super) crash_point: Option<TrialCrashPoint>,
-    pub(super) pulse: Arc<SimulatedProcess>,
+    pub(crate) crash_point: Option<TrialCrashPoint>,
+    pub(crate) pulse: Arc<SimulatedProcess>,
 }
 
 impl ToolObserver {

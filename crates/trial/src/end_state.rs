@@ -1,5 +1,5 @@
 //! The state that a run leaves in the database once it is idle.
-use super::client::SESSION;
+use crate::client::SESSION;
 use outlast_kernel::transcript;
 use outlast_ports::branches::MAIN_HEAD;
 use outlast_ports::store::Store;
@@ -17,33 +17,33 @@ const PAGE: usize = 1_000;
 
 /// The state that a run left.
 #[derive(Debug)]
-pub(super) struct EndState {
+pub(crate) struct EndState {
     /// The result of verifying the hash chain.
-    pub(super) chain_check: Result<u64, Error>,
-    pub(super) state: SessionState,
+    pub(crate) chain_check: Result<u64, Error>,
+    pub(crate) state: SessionState,
     /// How each input ended; `None` if it has not.
-    pub(super) ends: Vec<Option<TurnEnd>>,
+    pub(crate) ends: Vec<Option<TurnEnd>>,
     /// The same as text that does not vary between runs.
-    pub(super) end_texts: Vec<String>,
-    pub(super) transcript: Vec<Message>,
-    pub(super) values: BTreeMap<String, Value>,
+    pub(crate) end_texts: Vec<String>,
+    pub(crate) transcript: Vec<Message>,
+    pub(crate) values: BTreeMap<String, Value>,
     /// The claimed calls, in order.
-    pub(super) claimed_calls: Vec<ClaimedCall>,
+    pub(crate) claimed_calls: Vec<ClaimedCall>,
     /// The calls that are listed for an operator as unknown.
-    pub(super) unknown_calls: BTreeSet<CallId>,
+    pub(crate) unknown_calls: BTreeSet<CallId>,
 }
 
 /// A call as recorded in the journal.
 #[derive(Debug)]
-pub(super) struct ClaimedCall {
-    pub(super) call: PreparedCall,
+pub(crate) struct ClaimedCall {
+    pub(crate) call: PreparedCall,
     /// How often the call was parked and restarted from its beginning.
-    pub(super) parked: usize,
+    pub(crate) parked: usize,
 }
 
 impl EndState {
     /// Reads the state from the store.
-    pub(super) async fn read(store: &dyn Store) -> Result<Self, Error> {
+    pub(crate) async fn read(store: &dyn Store) -> Result<Self, Error> {
         let view = store.session_by_key(SESSION.to_owned()).await?;
         let turns = store.turns(view.id, 0, PAGE).await?;
         let told = |end: &Option<TurnEnd>| match end {
@@ -118,7 +118,7 @@ fn claimed_calls(records: &[Record]) -> Vec<ClaimedCall> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use outlast_vocab::label::{Labels, Provenance};
     use outlast_vocab::message::{Part, ToolResult, ToolUse};
@@ -126,10 +126,10 @@ pub(super) mod tests {
     use outlast_vocab::{Failure, Kind};
 
     /// The id of the only call in [`end_state`].
-    pub(in super::super) const CALL: CallId = CallId::from_u128(7);
+    pub(crate) const CALL: CallId = CallId::from_u128(7);
 
     /// Returns a run that made one call of this class, got this result and answered. Every promise holds.
-    pub(in super::super) fn left(class: EffectClass, result: ToolResult) -> EndState {
+    pub(crate) fn left(class: EffectClass, result: ToolResult) -> EndState {
         let model_id: outlast_vocab::message::ModelCallId = "call_0".parse().unwrap();
         let tool: outlast_vocab::message::ToolName = "pay".parse().unwrap();
         let arguments = outlast_vocab::message::CallArguments::Json(Value::Null);
@@ -166,11 +166,11 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn paid() -> ToolResult {
+    pub(crate) fn paid() -> ToolResult {
         ToolResult::Ok(Value::from("paid"))
     }
 
-    pub(in super::super) fn nobody_knows() -> ToolResult {
+    pub(crate) fn nobody_knows() -> ToolResult {
         ToolResult::Err(Failure::new(Kind::ToolOutcomeUnknown, "nobody knows"))
     }
 }

@@ -1,6 +1,6 @@
 //! The guarantees that must hold after every run, with or without a crash.
-use super::end_state::{ClaimedCall, EndState};
-use super::tool_runs::{ToolRun, ToolRunLog};
+use crate::end_state::{ClaimedCall, EndState};
+use crate::tool_runs::{ToolRun, ToolRunLog};
 use outlast_views::SessionState;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::tool::EffectClass;
@@ -55,15 +55,15 @@ impl fmt::Display for Guarantee {
 
 /// A broken promise.
 #[derive(Debug)]
-pub(super) struct GuaranteeFailure {
-    pub(super) guarantee: Guarantee,
-    pub(super) detail: String,
+pub(crate) struct GuaranteeFailure {
+    pub(crate) guarantee: Guarantee,
+    pub(crate) detail: String,
     /// The underlying error, if the trial itself failed.
-    pub(super) error: Option<Error>,
+    pub(crate) error: Option<Error>,
 }
 
 impl GuaranteeFailure {
-    pub(super) fn new(guarantee: Guarantee, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(guarantee: Guarantee, detail: impl Into<String>) -> Self {
         Self { guarantee, detail: detail.into(), error: None }
     }
 }
@@ -75,7 +75,7 @@ impl From<Error> for GuaranteeFailure {
 }
 
 /// Returns the promises of Outlast that the run broke.
-pub(super) fn guarantee_failures(
+pub(crate) fn guarantee_failures(
     left: &EndState,
     calls: &ToolRunLog,
     inputs: usize,
@@ -148,8 +148,8 @@ fn check_at_most_once(claimed: &ClaimedCall, runs: &[ToolRun]) -> Option<Guarant
 
 #[cfg(test)]
 mod tests {
-    use super::super::end_state::tests::{CALL, left, nobody_knows, paid};
     use super::*;
+    use crate::end_state::tests::{CALL, left, nobody_knows, paid};
     use outlast_vocab::CallId;
 
     fn run(call: CallId, unavailable: bool) -> ToolRun {

@@ -1,7 +1,7 @@
 //! The view of a run that an invariant receives.
-use super::crash_point::Crash;
-use super::end_state::EndState;
-use super::tool_runs::ToolRunLog;
+use crate::crash_point::Crash;
+use crate::end_state::EndState;
+use crate::tool_runs::ToolRunLog;
 use outlast_vocab::message::{Message, ToolName, ToolResult};
 use outlast_vocab::record::TurnEnd;
 use outlast_vocab::tool::EffectClass;
@@ -44,7 +44,7 @@ pub struct ObservedCall {
 }
 
 impl ObservedRun {
-    pub(super) fn of(crash: Crash, left: &EndState, calls: &ToolRunLog) -> Self {
+    pub(crate) fn of(crash: Crash, left: &EndState, calls: &ToolRunLog) -> Self {
         let runs = calls.runs();
         let result = |id: &_| {
             left.transcript.iter().find_map(|message| match message {
@@ -52,7 +52,7 @@ impl ObservedRun {
                 _ => None,
             })
         };
-        let seen = |claimed: &super::end_state::ClaimedCall| ObservedCall {
+        let seen = |claimed: &crate::end_state::ClaimedCall| ObservedCall {
             key: claimed.call.id,
             tool: claimed.call.tool.clone(),
             arguments: claimed.call.arguments.clone(),

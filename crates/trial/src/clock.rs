@@ -8,19 +8,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// The machine's time plus an offset. All lives of a run share it, so a crash does not move time back.
-pub(super) struct OffsetClock {
+pub(crate) struct OffsetClock {
     offset: AtomicU64,
     moved: watch::Sender<()>,
 }
 
 impl OffsetClock {
-    pub(super) fn with_offset(ahead: Duration) -> Self {
+    pub(crate) fn with_offset(ahead: Duration) -> Self {
         let by = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
         Self { offset: AtomicU64::new(by), moved: watch::Sender::new(()) }
     }
 
     /// Moves the clock forward to this time. Has no effect if the clock is already later.
-    pub(super) fn advance_to(&self, time: Millis) {
+    pub(crate) fn advance_to(&self, time: Millis) {
         let left = self.now().until(time).as_millis();
         self.offset.fetch_add(u64::try_from(left).unwrap_or(u64::MAX), Ordering::SeqCst);
         self.moved.send_replace(());
