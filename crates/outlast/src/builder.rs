@@ -30,7 +30,7 @@ use outlast_runtime::calls::catalogue::ToolCatalogue;
 use outlast_runtime::turn::model_client::ModelCatalogue;
 use outlast_runtime::worker::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{AgentBundle, AgentResolver, Runtime, RuntimeConfig};
-use outlast_store::{SqliteOptions, SqliteStore};
+use outlast_store::{SqliteOptions, SqliteStore, check_writable_path};
 use outlast_tools::{Builtin, FileRoot, OpenDocument, WallClock};
 use outlast_vocab::access::{Access, OrgVisibility, Principal};
 use outlast_vocab::budget::Budgets;
@@ -759,19 +759,9 @@ impl Builder {
     /// [`Builder::start`] checks the database that it opens. Call this for an agent that joins a running worker
     /// ([`Builder::into_single_agent`]).
     pub fn check_database(&self, database: &Path) -> Result<(), Error> {
-        for Self { agent, writable_paths: walls, .. } in std::iter::once(self).chain(&self.other_agents) {
-            for WritablePath { path, writer } in walls {
-                let place = resolve_links(path);
-                if !contains_database(&place, database) {
-                    continue;
-                }
-                let detail = format!(
-                    "{writer} of the agent `{agent}` may change everything in {}, and the database {} lies there; give one of \
-                     them a directory of its own",
-                    place.display(),
-                    database.display()
-                );
-                return Err(Error::new(Kind::ConfigInvalid, detail));
+        for Self { agent, writable_paths, .. } in std::iter::once(self).chain(&self.other_agents) {
+            for WritablePath { path, writer } in writable_paths {
+                check_writable_path(&format!("{writer} of the agent `{agent}`"), path, database)?;
             }
         }
         Ok(())
@@ -905,72 +895,9 @@ impl Builder {
     }
 }
 
-/// Returns a path without symbolic links and relative parts, for the part of it that exists.
-fn resolve_links(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    if let Ok(found) = path.canonicalize() {
-        return found;
-    }
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => resolve_links(parent).join(name),
-        _ => path,
-    }
-}
-
-/// Returns whether a place contains a file of the database, or would after the database is created.
-fn contains_database(place: &Path, database: &Path) -> bool {
-    let database = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
-    // If the database is opened through a symbolic link, the link needs the same protection as the file.
-    let link = match (database.parent(), database.file_name()) {
-        (Some(dir), Some(name)) => resolve_links(dir).join(name),
-        _ => database.clone(),
-    };
-    [resolve_links(&database), link]
-        .iter()
-        .any(|file| file.starts_with(place) || is_database_sidecar(place, file))
-}
-
-/// Returns whether a place is, or is inside, a file or directory beside a database, such as `NAME-wal` or
-/// `NAME-workers`.
-fn is_database_sidecar(place: &Path, database: &Path) -> bool {
-    let (Some(dir), Some(name)) = (database.parent(), database.file_name()) else { return false };
-    let first = place.strip_prefix(dir).ok().and_then(|below| below.components().next());
-    let ending =
-        first.and_then(|first| first.as_os_str().as_encoded_bytes().strip_prefix(name.as_encoded_bytes()));
-    ending.is_some_and(|ending| ending.starts_with(b"-"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-
-    #[test]
-    fn writable_paths_that_hold_the_database_are_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        fs::create_dir(root.join("data")).unwrap();
-        std::os::unix::fs::symlink("data/real.db", root.join("link.db")).unwrap();
-        fs::write(root.join("data/real.db"), "").unwrap();
-        for (place, database, holds) in [
-            ("", "data/outlast.db", true),
-            ("data", "data/outlast.db", true),
-            ("data/outlast.db", "data/outlast.db", true),
-            ("data/outlast.db-wal", "data/outlast.db", true),
-            ("data/outlast.db-workers/x", "data/outlast.db", true),
-            ("data", "link.db", true),
-            ("link.db", "link.db", true),
-            ("data/../data", "data/outlast.db", true),
-            ("new", "new/outlast.db", true),
-            ("data/notes", "data/outlast.db", false),
-            ("data/outlast.dbx", "data/outlast.db", false),
-            ("dat", "data/outlast.db", false),
-        ] {
-            let builder = Outlast::ephemeral().mcp_server_writable("files", root.join(place));
-            let refused = builder.check_database(&root.join(database)).is_err();
-            assert_eq!(refused, holds, "{place} {database}");
-        }
-    }
 
     #[test]
     fn database_check_names_the_agent_of_the_server() {

@@ -11,6 +11,7 @@
 //! - `connection`: opens or refuses a file
 //! - `checkpoint`: checkpoints the write-ahead log
 //! - `workers`: detects dead workers
+//! - `writable_path`: refuses a database that a program of an agent could write to
 //! - `simulated_machine`: the same store without threads, for a simulator
 
 mod checkpoint;
@@ -23,8 +24,10 @@ mod simulated_machine;
 mod sqlite;
 mod tables;
 mod workers;
+mod writable_path;
 mod writer;
 
 pub use simulated_machine::{ManualWriter, SimulatedMachine};
 pub use sqlite::{SqliteOptions, SqliteStats, SqliteStore};
 pub use workers::IsDead;
+pub use writable_path::check_writable_path;
