@@ -3,8 +3,13 @@
 //! The turns are driven by the code that drives real turns, on a host that has the recording and rejects everything
 //! else. Without an agent, turns run under the packages they were recorded with. With one, they run under that agent,
 //! and the replay reports the first effect that differs.
+//!
+//! [`rerun`](mod@rerun) is the other way to use a recording: the turns run for real, under another agent.
 mod agent_comparison;
+mod recorded_answers;
 mod recording_host;
+pub mod rerun;
+mod rerun_comparison;
 
 use crate::agents::agent_registry::read;
 use crate::agents::agent_resolver::AgentResolver;

@@ -1,5 +1,5 @@
 //! Answers tool calls and model requests from the recording.
-use super::RecordedTurn;
+use crate::replay::rerun::RecordedTurn;
 use futures_util::stream;
 use outlast_ports::ResultFuture;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};

@@ -1,5 +1,5 @@
 //! Compares a recorded turn with its re-run.
-use super::recorded_answers::ReuseCounts;
+use crate::replay::recorded_answers::ReuseCounts;
 use outlast_vocab::SessionId;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
