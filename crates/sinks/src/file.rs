@@ -5,9 +5,12 @@
 use crate::message;
 use outlast_ports::ResultFuture;
 use outlast_ports::sink::{Sink, SinkOutput};
+use outlast_tools::is_link_refusal;
 use outlast_vocab::{Error, Kind};
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How much to read at a time to find the end of the last complete line.
@@ -71,13 +74,18 @@ fn append(path: &Path, line: &[u8], unless: Option<&str>) -> io::Result<()> {
     if is_new { File::open(parent_directory(path))?.sync_all() } else { Ok(()) }
 }
 
-/// Opens the file so that only its owner can read it.
+/// Opens the file so that only its owner can read it. A symbolic link is refused: anyone who can write to the directory
+/// could have placed it, and its target would be cut after its last line break.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
+    options.custom_flags(no_follow).open(path).map_err(|cause| {
+        if is_link_refusal(&cause) {
+            return io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link; name the file itself");
+        }
+        cause
+    })
 }
 
 fn parent_directory(path: &Path) -> &Path {
@@ -200,6 +208,18 @@ mod tests {
             task.await.unwrap().unwrap();
         }
         assert_eq!(ids(&lines).len(), 50);
+    }
+
+    #[tokio::test]
+    async fn link_in_place_of_file_is_refused() {
+        let (folder, lines) = file();
+        let target = folder.path().join("notes.txt");
+        fs::write(&target, "kept\nand this").unwrap();
+        std::os::unix::fs::symlink(&target, &lines.path).unwrap();
+        let error = lines.deliver(&numbered(1, 1)).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::DeliveryFailed);
+        assert!(error.detail().contains("it is a symbolic link; name the file itself"), "{error}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "kept\nand this");
     }
 
     #[tokio::test]
