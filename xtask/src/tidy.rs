@@ -64,6 +64,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<TidyFinding>, String> {
         purity::pure_crates_are_pure(&files),
         source::modules_say_what_they_are_for(&files),
         source::nothing_is_left_undone(&files),
+        source::other_systems_have_same_names(&files),
         sql::statements_are_written_whole(&files),
         pages::every_error_has_its_page(&files),
         pages::every_limit_is_in_the_guide(&files),

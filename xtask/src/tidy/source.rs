@@ -60,6 +60,36 @@ pub(super) fn nothing_is_left_undone(files: &[RepoFile]) -> Vec<TidyFinding> {
     findings
 }
 
+/// The attributes of items for other systems, and of their counterparts.
+const NOT_LINUX: &str = "#[cfg(not(target_os = \"linux\"))]";
+const LINUX: &str = "#[cfg(target_os = \"linux\")]";
+
+/// Checks that every item for other systems has a counterpart of the same name for Linux, because only Linux is compiled
+/// here.
+pub(super) fn other_systems_have_same_names(files: &[RepoFile]) -> Vec<TidyFinding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let on_linux: Vec<&str> = items_after(&file.text, LINUX).map(|(_, item)| item).collect();
+        let alone = items_after(&file.text, NOT_LINUX).filter(|(_, item)| !on_linux.contains(item));
+        findings.extend(alone.map(|(line, item)| {
+            TidyFinding::new(file, line, format!("expected `{item}` for Linux too, with the same name"))
+        }));
+    }
+    findings
+}
+
+/// Returns the items after an attribute, like `fn name`, with their lines.
+fn items_after<'a>(text: &'a str, attribute: &str) -> impl Iterator<Item = (usize, &'a str)> {
+    let pairs = text.lines().zip(text.lines().skip(1)).enumerate();
+    pairs.filter(move |(_, (line, _))| line.trim() == attribute).filter_map(|(index, (_, line))| {
+        let start = ["fn ", "const ", "let "].iter().find_map(|keyword| line.find(keyword))?;
+        let item = &line[start..];
+        let name = item.split_once(' ')?.1;
+        let length = name.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(name.len());
+        Some((index + 2, &item[..item.len() - name.len() + length]))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{expect, files};
@@ -80,6 +110,17 @@ mod tests {
                 "crates/a/tests/blank.rs:1: expected `//!` on the first line; say what the module is for and what it \
                  does not know",
             ],
+        );
+    }
+
+    #[test]
+    fn item_only_for_other_systems_is_found() {
+        let pair =
+            |other: &str| format!("{LINUX}\npub fn open(a: u8) {{}}\n{NOT_LINUX}\nfn {other}(_: u8) {{}}\n");
+        expect(&other_systems_have_same_names(&files(&[("a.rs", &pair("open"))])), &[]);
+        expect(
+            &other_systems_have_same_names(&files(&[("a.rs", &pair("opened"))])),
+            &["a.rs:4: expected `fn opened` for Linux too, with the same name"],
         );
     }
 
