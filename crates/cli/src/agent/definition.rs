@@ -318,8 +318,13 @@ impl McpTable {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn walled(&self, _: &OsStr, _: &[OsString], _: &Path) -> Result<(OsString, Vec<OsString>), Error> {
-        Err(Error::new(Kind::SandboxUnavailable, "there are walls for MCP servers on Linux only"))
+    fn sandbox_launcher(
+        &self,
+        _: &OsStr,
+        _: &[OsString],
+        _: &Path,
+    ) -> Result<(OsString, Vec<OsString>), Error> {
+        Err(Error::new(Kind::SandboxUnavailable, "the sandbox for MCP servers works on Linux only"))
     }
 
     fn server(

@@ -17,7 +17,7 @@ use std::path::{Component, Path};
 #[cfg(target_os = "linux")]
 const TRAVERSE_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
-const REACH: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+const TRAVERSE_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
 /// How the kernel resolves a path.
 #[cfg(target_os = "linux")]
