@@ -7,6 +7,7 @@ pub(crate) mod definition;
 mod hooks;
 pub(crate) mod layers;
 pub(crate) mod program;
+mod protected;
 pub(crate) mod rates;
 mod rules;
 pub(crate) mod skills;
@@ -25,7 +26,7 @@ use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::agents::agent_factory::FailedAgent;
 use outlast::runtime::worker::system::{SystemClock, TokioTasks};
 use outlast::spawner::Spawner;
-use outlast::tools::FileRoot;
+use outlast::tools::{FileRoot, ProtectedFiles};
 use outlast::vocab::Hash;
 use outlast::vocab::message::{ModelName, shown};
 use outlast::vocab::package::PinnedPackage;
@@ -159,7 +160,7 @@ impl AgentArgs {
             Some(Err(_)) => (self.found(&written.clone().with_stored(data).await?)?, false),
         };
         let first = first.map(|member| member.agent);
-        let builder = self.first(builder, first.as_ref())?;
+        let builder = self.first(builder, first.as_ref(), written.protected_files())?;
         let name = first.as_ref().map(AgentDefinition::name);
         let OtherAgents { builder, mut made, .. } =
             others(builder, &written, name, &self.options.configuration)?;
@@ -220,7 +221,7 @@ impl AgentArgs {
     /// Adds this agent and all other agents to a builder.
     pub(crate) fn build(&self, builder: Builder, staff: &AgentSources) -> Result<Builder, Error> {
         let file = self.found(staff)?.map(|member| member.agent);
-        let builder = self.first(builder, file.as_ref())?;
+        let builder = self.first(builder, file.as_ref(), staff.protected_files())?;
         let first = file.as_ref().map(AgentDefinition::name);
         let OtherAgents { builder, left_out, .. } =
             others(builder, staff, first, &self.options.configuration)?;
@@ -231,8 +232,16 @@ impl AgentArgs {
     }
 
     /// Adds the first agent and the model providers.
-    fn first(&self, builder: Builder, file: Option<&AgentDefinition>) -> Result<Builder, Error> {
-        let builder = self.add_agent(builder, file)?;
+    fn first(
+        &self,
+        builder: Builder,
+        file: Option<&AgentDefinition>,
+        protected: &ProtectedFiles,
+    ) -> Result<Builder, Error> {
+        let builder = match file {
+            Some(file) => self.add_agent(builder, file)?,
+            None => self.add_default_agent(builder, protected)?,
+        };
         let builder = match &self.options.script {
             Some(path) => builder.provider(scripted_model(path, self.model(file)?)?),
             None => builder,
@@ -241,19 +250,21 @@ impl AgentArgs {
     }
 
     /// Adds the first agent without providers.
-    fn add_agent(&self, builder: Builder, file: Option<&AgentDefinition>) -> Result<Builder, Error> {
-        let model = self.model(file)?;
-        let builder = builder.model(model.as_str());
-        let dir = here()?;
-        if let Some(file) = file {
-            let builder = self.with_provider_wait(file.build(builder, &dir)?);
-            // A model from the command line has no fallbacks.
-            return Ok(if file.model() == Some(&model) { file.with_fallbacks(builder) } else { builder });
-        }
+    fn add_agent(&self, builder: Builder, file: &AgentDefinition) -> Result<Builder, Error> {
+        let model = self.model(Some(file))?;
+        let builder = file.build(builder.model(model.as_str()), &here()?)?;
+        let builder = self.with_provider_wait(builder);
+        // A model from the command line has no fallbacks.
+        Ok(if file.model() == Some(&model) { file.with_fallbacks(builder) } else { builder })
+    }
+
+    /// Adds the agent that answers if none is named.
+    fn add_default_agent(&self, builder: Builder, protected: &ProtectedFiles) -> Result<Builder, Error> {
+        let model = self.model(None)?;
         // The user did not choose this directory for tools, so files like `.env` stay hidden.
-        let root =
-            FileRoot::open(&self.options.files)?.deny_paths([dir.join(config_file::FILE)]).hiding_dot_files();
-        Ok(self.with_provider_wait(builder.builtin_tools().files(root)))
+        let root = FileRoot::open(&self.options.files)?.deny_paths([here()?.join(config_file::FILE)]);
+        let root = root.protecting(protected.clone()).hiding_dot_files();
+        Ok(self.with_provider_wait(builder.model(model.as_str()).builtin_tools().files(root)))
     }
 
     /// Applies `--provider-wait`.

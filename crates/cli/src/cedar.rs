@@ -29,6 +29,14 @@ pub(crate) fn add_policies(builder: Builder, document: Option<&Document>) -> Res
     }
 }
 
+/// Returns the files of the Cedar policies, whether or not they exist.
+pub(crate) fn files(document: &Document) -> Result<Vec<PathBuf>, Error> {
+    let home = document.home()?;
+    let table: Option<CedarTable> = document.value(&["cedar"]).ok().flatten();
+    let named = table.map(|CedarTable { policies, entities, schema }| [Some(policies), entities, schema]);
+    Ok(named.into_iter().flatten().flatten().map(|path| home.join(path)).collect())
+}
+
 #[cfg(feature = "cedar")]
 fn load_policies(builder: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
     let home = document.home()?;

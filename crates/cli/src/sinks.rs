@@ -1,5 +1,5 @@
 //! The `[[sinks]]` tables of `outlast.toml`. Errors name the line of their table.
-use crate::agent::program::ResolvedCommand;
+use crate::agent::program::{ResolvedCommand, named_files};
 use crate::config::server::ServerTable;
 use outlast::sink::{SinkTopic, SubscribedSink};
 use outlast::sinks::{JsonLinesFile, ProcessSink, WebhookSecrets, WebhookSink};
@@ -127,6 +127,12 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<ConfiguredSink>, Error
 impl ConfiguredSink {
     pub(crate) fn name(&self) -> &str {
         &self.table.name
+    }
+
+    /// Returns the files that it appends to or runs.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let named = self.table.command.iter().flat_map(|words| named_files(words, &self.home));
+        self.table.file.iter().map(|file| self.home.join(file)).chain(named).collect()
     }
 
     /// Creates the sink. Everything that it needs must exist.

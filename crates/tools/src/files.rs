@@ -5,6 +5,7 @@ pub(crate) mod edit;
 pub(crate) mod file_root;
 pub(crate) mod grep;
 pub(crate) mod link_free_open;
+pub(crate) mod protected_files;
 
 use file_root::FileRoot;
 use outlast_ports::service::Service;

@@ -54,6 +54,7 @@ pub use files::edit::FileEdit;
 pub use files::file_root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};
 pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES, GREP_PATTERN_BYTES, GREP_WORK};
 pub use files::link_free_open::{is_link_refusal, open_without_links};
+pub use files::protected_files::ProtectedFiles;
 pub use files::{FileList, FileRead, FileWrite};
 pub use read_more::{READ_BYTES, ReadMore};
 pub use todo::{TODO_BYTES, TODO_ITEMS, Todo, TodoItem, TodoState};

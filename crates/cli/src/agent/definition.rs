@@ -10,13 +10,13 @@ use super::rates::RateTable;
 use super::rules::RuleTable;
 use crate::config_file;
 use outlast::tools::Builtin;
-use outlast::tools::FileRoot;
 use outlast::tools::command::{Program, ProgramTools};
 use outlast::tools::egress::{Egress, EgressLimits, EgressRules, HostRule, Network, SystemNameResolver};
 #[cfg(target_os = "linux")]
 use outlast::tools::sandbox::SandboxPaths;
 #[cfg(target_os = "linux")]
 use outlast::tools::shell::Shell;
+use outlast::tools::{FileRoot, ProtectedFiles};
 use outlast::vocab::cost::Cost;
 use outlast::vocab::label::TrustGuard;
 use outlast::vocab::message::{ModelName, ToolName};
@@ -51,8 +51,8 @@ pub(crate) struct AgentDefinition {
     pins: PinnedDefinitions,
     /// Files that define the agent. Tools must not change them.
     own: Vec<PathBuf>,
-    /// Files that its documents are read from. Tools may read them, but not change them.
-    documents: Vec<PathBuf>,
+    /// Files of the server and of all its agents. Tools must not change them.
+    protected: ProtectedFiles,
 }
 
 /// An agent, or a harness that agents and other harnesses inherit from.
@@ -476,13 +476,13 @@ impl AgentDefinition {
         let programs = programs.chain(servers.iter().filter_map(|(_, _, words)| words.as_ref()));
         let programs = programs.chain(hooks.iter().map(HookProgram::words)).flat_map(ResolvedCommand::files);
         let own = place.files().into_iter().chain(programs).collect();
-        let (pins, documents) = (PinnedDefinitions::default(), Vec::new());
-        Ok(Self { name, folded, agent, commands, servers, hooks, pins, own, documents })
+        let (pins, protected) = (PinnedDefinitions::default(), ProtectedFiles::default());
+        Ok(Self { name, folded, agent, commands, servers, hooks, pins, own, protected })
     }
 
-    /// Sets the files that its documents are read from.
-    pub(super) fn with_documents(self, documents: Vec<PathBuf>) -> Self {
-        Self { documents, ..self }
+    /// Sets the files that its tools must not change, in addition to its own.
+    pub(super) fn protecting(self, protected: ProtectedFiles) -> Self {
+        Self { protected, ..self }
     }
 
     /// Sets the accepted definitions of its MCP servers.
@@ -516,6 +516,9 @@ impl AgentDefinition {
 
     /// Adds the agent to a builder. The agent works in `dir`.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
+        for place in self.writable_places(dir) {
+            self.check_writable_place(&place)?;
+        }
         let AgentTable { builtin, files, fetch, shell, budget, .. } = &self.agent;
         let Overlay { system, provider_wait_s, model_calls, capabilities, .. } = self.folded.clone();
         let Overlay { documents, network, guard, rules, rates, .. } = self.folded.clone();
@@ -562,18 +565,10 @@ impl AgentDefinition {
             })?;
             let root =
                 FileRoot::open(&root)?.deny_paths(self.own.clone()).deny_paths([dir.join(config_file::FILE)]);
-            let root = root.read_only(self.documents.clone());
+            let root = root.protecting(self.protected.clone());
             let place = root.path().to_owned();
             #[cfg(target_os = "linux")]
             if let Some(shell) = shell {
-                if let Some(own) = self.part_below(&place) {
-                    let detail = format!(
-                        "the agent `{}` is made of {}, which its shell could change; keep it out of the directory for files",
-                        self.name,
-                        own.display()
-                    );
-                    return Err(Error::new(Kind::ConfigInvalid, detail));
-                }
                 let made_of = canonical_json::fingerprint(&(&place, shell));
                 builder = builder.shell(shell.shell(&root))?.service_fingerprint::<Shell>(made_of);
             }
@@ -584,7 +579,6 @@ impl AgentDefinition {
         for (contract, words) in &self.commands {
             commands.add(contract.clone(), words.in_dir(dir))?;
         }
-        self.check_servers(dir)?;
         for (table, server, _) in &self.servers {
             for write in &table.write {
                 builder = builder.mcp_server_writable(server, dir.join(write));
@@ -599,30 +593,59 @@ impl AgentDefinition {
         Ok(builder.tools(commands))
     }
 
-    /// Returns a file of the agent that is inside this directory, if there is one.
-    fn part_below(&self, place: &Path) -> Option<&PathBuf> {
-        let mut parts = self.own.iter().chain(&self.documents);
-        parts.find(|part| part.canonicalize().is_ok_and(|part| part.starts_with(place)))
+    /// Returns what its shell and its MCP servers may change, if the agent works in `dir`.
+    pub(super) fn writable_places(&self, dir: &Path) -> Vec<WritablePlace> {
+        let shell_root = self.agent.files.as_ref().filter(|_| self.agent.shell.is_some());
+        let place = |writer: String, path: &PathBuf| WritablePlace {
+            agent: self.name.clone(),
+            writer,
+            path: dir.join(path),
+        };
+        let shell = shell_root.map(|files| place("shell".to_owned(), files));
+        let servers = self.servers.iter().flat_map(|(table, server, _)| {
+            table.write.iter().map(move |write| place(format!("MCP server `{server}`"), write))
+        });
+        shell.into_iter().chain(servers).collect()
     }
 
-    /// Refuses sandboxed MCP servers that could write to files of the agent.
-    fn check_servers(&self, dir: &Path) -> Result<(), Error> {
-        for (table, name, _) in &self.servers {
-            for write in &table.write {
-                let Ok(place) = dir.join(write).canonicalize() else { continue };
-                if let Some(own) = self.part_below(&place) {
-                    let detail = format!(
-                        "the agent `{}` is made of {}, which its MCP server `{name}` could change; keep it out of {}",
-                        self.name,
-                        own.display(),
-                        place.display()
-                    );
-                    return Err(Error::new(Kind::ConfigInvalid, detail));
-                }
-            }
-        }
-        Ok(())
+    /// Refuses a place in which a program could change files of this agent or of the server.
+    fn check_writable_place(&self, place: &WritablePlace) -> Result<(), Error> {
+        self.check_outside(place)?;
+        let WritablePlace { agent, writer, path } = place;
+        let Some(file) = self.protected.inside(path) else { return Ok(()) };
+        let detail = format!(
+            "{} belongs to Outlast or to another agent, and the {writer} of the agent `{agent}` could change it; keep it out \
+             of {}",
+            file.display(),
+            path.display()
+        );
+        Err(Error::new(Kind::ConfigInvalid, detail))
     }
+
+    /// Refuses an agent with files in a place that a program may change.
+    pub(super) fn check_outside(&self, place: &WritablePlace) -> Result<(), Error> {
+        let WritablePlace { agent, writer, path } = place;
+        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let is_inside = |part: &&PathBuf| part.canonicalize().is_ok_and(|part| part.starts_with(&path));
+        let Some(own) = self.own.iter().find(is_inside) else { return Ok(()) };
+        let whose = if *agent == self.name { "its".to_owned() } else { format!("agent `{agent}` with its") };
+        let detail = format!(
+            "the agent `{}` is made of {}, which {whose} {writer} could change; keep it out of {}",
+            self.name,
+            own.display(),
+            path.display()
+        );
+        Err(Error::new(Kind::ConfigInvalid, detail))
+    }
+}
+
+/// A file or directory that a program of an agent may change.
+#[derive(Clone, Debug)]
+pub(super) struct WritablePlace {
+    pub(super) agent: String,
+    /// The program, like `shell`.
+    writer: String,
+    path: PathBuf,
 }
 
 /// Returns the path of the accepted MCP definitions, next to the agent's file.

@@ -48,11 +48,6 @@ impl<'a> TableLocation<'a> {
         written.into_iter().flat_map(|written| [pins_of(&written), written]).collect()
     }
 
-    /// Returns the files that its documents are read from.
-    pub(super) fn document_files(&self) -> Result<Vec<PathBuf>, Error> {
-        self.document.map_or_else(|| Ok(Vec::new()), document_files)
-    }
-
     /// Returns the directory that relative paths refer to.
     pub(super) fn home(&self) -> &Path {
         &self.home
@@ -78,7 +73,8 @@ impl<'a> TableLocation<'a> {
     }
 }
 
-/// Returns the files of all documents of a configuration: of its agents, harnesses and capabilities.
+/// Returns the files of all documents of a configuration: of its agents, harnesses and capabilities. Tables that
+/// cannot be read are left out.
 pub(super) fn document_files(document: &Document) -> Result<Vec<PathBuf>, Error> {
     let mut tables: Vec<Vec<String>> = vec![vec!["documents".to_owned()]];
     for kind in ["agents", "harnesses", "capabilities"] {
@@ -91,8 +87,8 @@ pub(super) fn document_files(document: &Document) -> Result<Vec<PathBuf>, Error>
     let mut files = Vec::new();
     for at in tables {
         let at: Vec<&str> = at.iter().map(String::as_str).collect();
-        let documents: BTreeMap<String, DocumentTable> = document.value(&at)?.unwrap_or_default();
-        files.extend(documents.into_values().filter_map(|document| match document {
+        let documents: Option<BTreeMap<String, DocumentTable>> = document.value(&at).ok().flatten();
+        files.extend(documents.unwrap_or_default().into_values().filter_map(|document| match document {
             DocumentTable::File(DocumentFile { file }) => Some(home.join(file)),
             DocumentTable::Text(_) => None,
         }));

@@ -71,6 +71,12 @@ impl ResolvedCommand {
     }
 }
 
+/// Returns the files that a command names, even if its program does not exist. Relative paths refer to `home`.
+pub(crate) fn named_files(words: &[String], home: &Path) -> Vec<PathBuf> {
+    let files = whole(words, home).into_iter().map(PathBuf::from);
+    files.filter(|path| path.components().count() > 1).collect()
+}
+
 /// Returns the words with absolute paths, which mean the same in every directory.
 pub(crate) fn whole(words: &[String], home: &Path) -> Vec<String> {
     let made = |(at, word): (usize, &String)| {

@@ -3,7 +3,8 @@
 //! All agents share the same harnesses and capabilities. If `outlast.toml` and the database use the same
 //! name, `outlast.toml` wins.
 use super::definition::{AgentDefinition, AgentTable, pins_of};
-use super::layers::{CapabilityTable, TableLocation, document_files, folded};
+use super::layers::{CapabilityTable, TableLocation, folded};
+use super::protected;
 use super::rates::{RateTable, rates};
 use crate::config::document::Document;
 use crate::config::{keys, schema};
@@ -11,7 +12,8 @@ use crate::config_file::ConfigFile;
 use crate::global_args::GlobalArgs;
 use outlast::configs::{ConfigKind, StoredConfig};
 use outlast::store::Store;
-use outlast::vocab::overlay::{Layer, Overlay};
+use outlast::tools::ProtectedFiles;
+use outlast::vocab::overlay::{CapabilityLayer, Layer, Overlay};
 use outlast::vocab::rate::RateLimit;
 use outlast::{Error, Kind};
 use outlast_kernel::overlay::{LayerRegistry, OriginLayer};
@@ -30,6 +32,8 @@ pub(crate) struct AgentSources {
     /// Rate limits that apply to all agents.
     rates: Vec<RateLimit>,
     pins: PinnedDefinitions,
+    /// The files of everything that was loaded. Clones share the list.
+    protected: ProtectedFiles,
 }
 
 /// The source of an agent.
@@ -116,16 +120,25 @@ impl AgentSources {
         let (mut registry, mut agents, mut pins) =
             (LayerRegistry::default(), BTreeMap::new(), PinnedDefinitions::default());
         let rates = document.as_ref().map(everywhere).transpose()?.unwrap_or_default();
+        let protected = ProtectedFiles::default();
         if let Some(document) = &document {
+            protected::add_configuration(&protected, document)?;
             pins = read_pins(&pins_of(document.path()))?;
             for name in document.names(&["harnesses"])? {
                 let at = ["harnesses", name.as_str()];
                 let place = TableLocation::within(document, &at, format!("harness {name}"))?;
                 let layer = table(document, at)?.layer(&place)?;
+                protected::add_layer(&protected, &layer.overlay);
                 registry.harnesses.insert(name, layer);
             }
             for name in document.names(&["agents"])? {
-                let table = table(document, ["agents", &name])?;
+                let at = ["agents", name.as_str()];
+                let table = table(document, at)?;
+                let place = TableLocation::within(document, &at, format!("agent {name}"))?;
+                // An invalid agent is left out when it is built.
+                if let Ok(layer) = table.clone().layer(&place) {
+                    protected::add_layer(&protected, &layer.overlay);
+                }
                 agents.insert(name, AgentSource::Here(Box::new(table)));
             }
             for name in document.names(&["capabilities"])? {
@@ -133,10 +146,16 @@ impl AgentSources {
                 let table: CapabilityTable = document.value(&at)?.unwrap_or_default();
                 let place = TableLocation::within(document, &at, format!("capability {name}"))?;
                 let capability = table.capability(&place)?;
+                protected::add_layer(&protected, &capability.overlay);
                 registry.capabilities.insert(name, capability);
             }
         }
-        Ok(Self { document, registry, agents, rates, pins })
+        Ok(Self { document, registry, agents, rates, pins, protected })
+    }
+
+    /// Returns the files that tools must not change.
+    pub(crate) fn protected_files(&self) -> &ProtectedFiles {
+        &self.protected
     }
 
     /// Adds the configurations of the database, if it exists.
@@ -164,16 +183,21 @@ impl AgentSources {
         for stored in kept {
             match stored.kind {
                 ConfigKind::Harness => {
-                    if let Some(layer) = readable(&stored) {
+                    if let Some(layer) = readable::<Layer>(&stored) {
+                        protected::add_layer(&self.protected, &layer.overlay);
                         self.registry.harnesses.entry(stored.name).or_insert(layer);
                     }
                 }
                 ConfigKind::Capability => {
-                    if let Some(capability) = readable(&stored) {
+                    if let Some(capability) = readable::<CapabilityLayer>(&stored) {
+                        protected::add_layer(&self.protected, &capability.overlay);
                         self.registry.capabilities.entry(stored.name).or_insert(capability);
                     }
                 }
                 ConfigKind::Agent => {
+                    if let Some(layer) = readable::<Layer>(&stored) {
+                        protected::add_layer(&self.protected, &layer.overlay);
+                    }
                     self.agents.entry(stored.name.clone()).or_insert(AgentSource::Stored(stored));
                 }
             }
@@ -236,6 +260,7 @@ impl AgentSources {
     pub(crate) fn in_file(&self, path: &Path, over: Option<&Path>) -> Result<LayeredAgent, Error> {
         let document = Document::read(path, "agent")?;
         let StandaloneAgent { name, layer, place } = StandaloneAgent::read(&document)?;
+        protected::add_document(&self.protected, &document)?;
         let mut pins = read_pins(&pins_of(path))?;
         let LayeredAgent { agent, layers } = self.member(name, layer, over, &place)?;
         for server in layers.iter().flat_map(|placed| placed.overlay.mcp.keys()) {
@@ -254,10 +279,8 @@ impl AgentSources {
         over: Option<&Path>,
         place: &TableLocation<'_>,
     ) -> Result<LayeredAgent, Error> {
-        let mut documents = place.document_files()?;
-        documents.extend(self.document.as_ref().map(document_files).transpose()?.unwrap_or_default());
         if let Some(path) = over {
-            documents.extend(document_files(&Document::read(path, "overlay")?)?);
+            protected::add_document(&self.protected, &Document::read(path, "overlay")?)?;
         }
         let over = over.map(|path| {
             Ok::<_, Error>(OriginLayer::new(format!("overlay {}", path.display()), overlay(path)?))
@@ -267,8 +290,11 @@ impl AgentSources {
             let rates = Overlay { rates: self.rates.clone(), ..Overlay::default() };
             layers.insert(0, OriginLayer::new("outlast.toml", rates));
         }
-        let agent = folded(name, layers.clone(), &self.registry, place)?;
-        Ok(LayeredAgent { agent: agent.accepted(self.pins.clone()).with_documents(documents), layers })
+        for layer in &layers {
+            protected::add_layer(&self.protected, &layer.overlay);
+        }
+        let agent = folded(name, layers.clone(), &self.registry, place)?.accepted(self.pins.clone());
+        Ok(LayeredAgent { agent: agent.protecting(self.protected.clone()), layers })
     }
 
     /// Returns the error for an unknown agent name, with a suggestion.

@@ -1,5 +1,5 @@
 //! Rebuilds the agents that depend on the database whenever the stored configuration changes.
-use super::definition::AgentDefinition;
+use super::definition::{AgentDefinition, WritablePlace};
 use super::layers::TableLocation;
 use super::sources::{AgentSources, LayeredAgent};
 use super::{AgentArgs, here, is_file, other};
@@ -10,6 +10,7 @@ use outlast::vocab::{Hash, canonical_json};
 use outlast::{Builder, Error, Kind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Plans the agents of the database, and the agents of the configuration that depend on it.
 pub(super) struct StoredAgentFactory {
@@ -42,11 +43,19 @@ impl StoredAgentFactory {
         self.configured.names().any(|written| written == name)
     }
 
+    /// Returns what the programs of all agents may change.
+    fn writable_places(&self, staff: &AgentSources) -> Arc<[WritablePlace]> {
+        let first = self.agent.found(staff).ok().flatten();
+        let named = staff.names().filter_map(|name| staff.named(name, None).ok());
+        first.into_iter().chain(named).flat_map(|member| member.agent.writable_places(&self.dir)).collect()
+    }
+
     fn plan(
         &self,
         name: &str,
         is_kept: bool,
         member: Result<LayeredAgent, Error>,
+        writable: Arc<[WritablePlace]>,
         make: impl FnOnce(&AgentDefinition) -> Result<Builder, Error> + Send + 'static,
     ) -> AgentPlan {
         let (name, database) = (name.to_owned(), self.database.clone());
@@ -55,6 +64,9 @@ impl StoredAgentFactory {
                 let said: Vec<&Overlay> = layers.iter().map(|placed| &placed.overlay).collect();
                 let layers = canonical_json::fingerprint(&said);
                 let make = move || {
+                    // Agents that are built already cannot refuse the files of this one.
+                    let others = writable.iter().filter(|place| place.agent != agent.name());
+                    others.into_iter().try_for_each(|place| agent.check_outside(place))?;
                     let builder = make(&agent)?;
                     builder.check_database(&database)?;
                     builder.into_single_agent()
@@ -73,18 +85,20 @@ impl AgentFactory for StoredAgentFactory {
     fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
         let staff = self.configured.clone().with_configs(kept.to_vec());
         let mut plans = Vec::new();
+        let writable = self.writable_places(&staff);
         if let (Some(name), Some(who)) = (&self.first, &self.agent.who) {
             let agent = self.agent.clone();
             let make =
-                move |file: &AgentDefinition| agent.add_agent(super::Outlast::agent(file.name()), Some(file));
+                move |file: &AgentDefinition| agent.add_agent(super::Outlast::agent(file.name()), file);
             let is_kept = !is_file(who) && !self.is_written(name);
-            plans.push(self.plan(name, is_kept, self.agent.member(&staff, who), make));
+            plans.push(self.plan(name, is_kept, self.agent.member(&staff, who), writable.clone(), make));
         }
         let first = self.first.as_deref();
         for name in staff.names().filter(|name| !self.independent.contains(*name) && Some(*name) != first) {
             let dir = self.dir.clone();
             let is_kept = !self.is_written(name);
-            plans.push(self.plan(name, is_kept, staff.named(name, None), move |file| other(file, &dir)));
+            let make = move |file: &AgentDefinition| other(file, &dir);
+            plans.push(self.plan(name, is_kept, staff.named(name, None), writable.clone(), make));
         }
         Ok(plans)
     }

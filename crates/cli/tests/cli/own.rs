@@ -75,7 +75,7 @@ fn shell_that_could_change_its_agent_is_rejected() {
     place.write("clerk.toml", &agent.replace("./pay.sh", "./shed/pay.sh"));
     place.check("run hi --agent clerk.toml", &expect![[r#"
         $ run hi --agent clerk.toml
-        | error[config.invalid]: the agent `clerk` is made of DIR/./shed/pay.sh, which its shell could change; keep it out of the directory for files
+        | error[config.invalid]: the agent `clerk` is made of DIR/./shed/pay.sh, which its shell could change; keep it out of DIR/shed
         |   read on with: outlast explain config.invalid
         exit 1
     "#]]);
@@ -175,13 +175,13 @@ fn documents_are_read_only_to_tools() {
         "call file_edit {\"path\": \"terms.md\", \"old\": \"no\", \"new\": \"all\"}",
     ] {
         let told = run(call);
-        assert!(told.contains("is a document of the agent, which tools may read but not write"), "{told}");
+        assert!(told.contains("is a document of an agent, which tools may read but not write"), "{told}");
     }
     assert_eq!(fs::read_to_string(place.path().join("work/terms.md")).unwrap(), "no refunds");
     // A shell may change everything in its directory.
     place.write("agent.toml", &format!("name = \"a\"\nfiles = \"work\"\n[shell]\n{documents}"));
     let told = run("hi");
-    assert!(told.contains("which its shell could change; keep it out of the directory for files"), "{told}");
+    assert!(told.contains("which the shell of the agent `a` could change"), "{told}");
 }
 
 #[cfg(target_os = "linux")]
@@ -220,10 +220,122 @@ fn server_that_could_change_its_agent_is_refused() {
         fs::create_dir(place.path().join("work")).unwrap();
         place.write("work/terms.md", "no refunds");
         let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
-        let refused = "which its MCP server `plain` could change; keep it out of";
-        assert!(told.contains("config.invalid") && told.contains(refused), "{write}: {told}");
-        assert!(told.contains("the agent `a` is made of") && told.contains(part), "{write}: {told}");
+        let refused = ["config.invalid", "MCP server `plain`", "could change", "keep it out of", part];
+        assert!(refused.iter().all(|text| told.contains(text)), "{write}: {told}");
     }
+}
+
+/// Writes a configuration whose agent `clerk` pays, with a hook, a document and sinks beside it.
+fn shop(place: &Place, more: &str) {
+    fs::create_dir_all(place.path().join("bin")).unwrap();
+    for name in ["pay.sh", "watch.sh", "deliver.sh"] {
+        place.write_program(&format!("bin/{name}"), "cat > /dev/null; echo '\"done\"'");
+    }
+    place.write("terms.md", "no refunds");
+    let config = format!(
+        r#"
+[agents.clerk]
+[agents.clerk.documents]
+"terms.md" = {{ file = "./terms.md" }}
+[[agents.clerk.tools]]
+name = "pay"
+description = "Pays."
+command = ["./bin/pay.sh"]
+[[agents.clerk.hooks]]
+name = "watch"
+point = "after_end"
+command = ["sh", "./bin/watch.sh"]
+[[sinks]]
+name = "out"
+command = ["./bin/deliver.sh"]
+from = "now"
+[[sinks]]
+name = "log"
+file = "./log.jsonl"
+{more}
+"#
+    );
+    place.write("shop.toml", &config);
+    place.write("outlast.toml", "");
+    place.write("shop.mcp.json", "");
+}
+
+/// The files of [`shop`] that no tool may touch, with the reason.
+const SHOP_FILES: [(&str, &str); 6] = [
+    ("shop.toml", "is not for tools"),
+    ("shop.mcp.json", "is not for tools"),
+    ("bin/pay.sh", "is not for tools"),
+    ("bin/watch.sh", "is not for tools"),
+    ("bin/deliver.sh", "is not for tools"),
+    ("log.jsonl", "is not for tools"),
+];
+
+#[test]
+fn default_agent_cannot_change_configured_programs() {
+    let place = Place::new();
+    shop(&place, "");
+    fs::remove_file(place.path().join("shop.mcp.json")).unwrap();
+    let document = ("terms.md", "is a document of an agent");
+    for (path, reason) in SHOP_FILES.into_iter().chain([document]) {
+        let before = fs::read_to_string(place.path().join(path)).ok();
+        let call = format!("call file_write {{\"path\": \"{path}\", \"content\": \"mine\"}}");
+        let told = place.show(&place.output(&["run", &call, "--config", "shop.toml"]));
+        assert!(told.contains(reason), "{path}: {told}");
+        let after = fs::read_to_string(place.path().join(path)).ok();
+        assert!(path == "log.jsonl" || before == after, "{path}: {after:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn agent_cannot_change_files_of_other_agents() {
+    let place = Place::new();
+    let other = |tables: &str| shop(&place, &format!("[agents.other]\n{tables}"));
+    for (call, reason) in [
+        ("call file_write {\"path\": \"pay.sh\", \"content\": \"x\"}", "is not for tools"),
+        ("call file_read {\"path\": \"pay.sh\"}", "is not for tools"),
+        ("call file_write {\"path\": \"notes.txt\", \"content\": \"x\"}", "{\"bytes\":1}"),
+    ] {
+        other("files = \"bin\"");
+        let told = place.show(&place.output(&["run", call, "--config", "shop.toml", "--agent", "other"]));
+        assert!(told.contains(reason), "{call}: {told}");
+    }
+    other("files = \"bin\"\n[agents.other.shell]");
+    let told = place.show(&place.output(&["run", "hi", "--config", "shop.toml", "--agent", "other"]));
+    assert!(told.contains("the shell of the agent `other` could change it"), "{told}");
+    // A single agent file is protected from the agents of the configuration, and the reverse.
+    let shed = "files = \"shed\"\n[shell]";
+    fs::create_dir(place.path().join("shed")).unwrap();
+    clerk(&place, "");
+    fs::rename(place.path().join("clerk.toml"), place.path().join("shed/clerk.toml")).unwrap();
+    fs::rename(place.path().join("pay.sh"), place.path().join("shed/pay.sh")).unwrap();
+    other(&shed.replace("[shell]", "[agents.other.shell]"));
+    let told =
+        place.show(&place.output(&["run", "hi", "--config", "shop.toml", "--agent", "shed/clerk.toml"]));
+    assert!(told.contains("the agent `other` is left out"), "{told}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn stored_agent_shares_protection_with_configured_agents() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("shed")).unwrap();
+    clerk(&place, "");
+    let import = place.output(&["agents", "import", "clerk.toml"]);
+    assert!(import.status.success(), "{}", place.show(&import));
+    // The default agent is built before the stored one is known.
+    let told =
+        place.show(&place.output(&["run", "call file_write {\"path\": \"pay.sh\", \"content\": \"x\"}"]));
+    assert!(told.contains("is not for tools"), "{told}");
+    place.write("outlast.toml", "[agents.builder]\nfiles = \"shed\"\n[agents.builder.shell]\n");
+    let works = place.show(&place.output(&["run", "hi", "--agent", "builder"]));
+    assert!(!works.contains("left out"), "{works}");
+    fs::rename(place.path().join("pay.sh"), place.path().join("shed/pay.sh")).unwrap();
+    let agent = fs::read_to_string(place.path().join("clerk.toml")).unwrap();
+    place.write("clerk.toml", &agent.replace("./pay.sh", "./shed/pay.sh"));
+    let import = place.output(&["agents", "import", "clerk.toml"]);
+    let told = place.show(&import) + &place.show(&place.output(&["run", "hi", "--agent", "builder"]));
+    assert!(told.contains("which agent `builder` with its shell could change"), "{told}");
 }
 
 #[cfg(target_os = "linux")]

@@ -8,6 +8,7 @@
 //!
 //! [`link_free_open`]: super::link_free_open
 use super::link_free_open::{Directory, FileStat, PathResolver, is_link_refusal};
+use super::protected_files::{FileProtection, ProtectedFiles};
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
 use outlast_vocab::{CallId, Error, Kind, limits};
@@ -38,7 +39,7 @@ const DATABASE: &[u8] = b"SQLite format 3\0";
 pub struct FileRoot {
     dir: PathBuf,
     denied: Vec<PathBuf>,
-    read_only: Vec<PathBuf>,
+    protected: ProtectedFiles,
     dot_files: DotFiles,
     resolver: PathResolver,
 }
@@ -82,7 +83,8 @@ impl FileRoot {
             Error::new(Kind::IoFailed, detail).because(cause)
         })?;
         let resolver = PathResolver::detect();
-        Ok(Self { dir, denied: Vec::new(), read_only: Vec::new(), dot_files: DotFiles::Shown, resolver })
+        let protected = ProtectedFiles::default();
+        Ok(Self { dir, denied: Vec::new(), protected, dot_files: DotFiles::Shown, resolver })
     }
 
     /// Denies tools these paths and everything below them.
@@ -92,10 +94,10 @@ impl FileRoot {
         self
     }
 
-    /// Lets tools read these paths and everything below them, but not write them.
+    /// Protects the files of this list, which may grow later. It replaces the list before.
     #[must_use]
-    pub fn read_only(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.read_only.extend(paths.into_iter().map(resolve_links));
+    pub fn protecting(mut self, files: ProtectedFiles) -> Self {
+        self.protected = files;
         self
     }
 
@@ -268,8 +270,9 @@ impl FileRoot {
                 format!("`{}` is hidden: names that begin with a dot are not for tools", shown(path));
             return Err(failed(detail));
         }
-        let own = self.denied.iter().any(|kept_out| place.starts_with(kept_out));
-        if own || is_database_file(dir, name) { Err(not_for_tools(path)) } else { Ok(()) }
+        let is_denied = self.denied.iter().any(|kept_out| place.starts_with(kept_out))
+            || self.protected.protection(&self.dir, place) == Some(FileProtection::Denied);
+        if is_denied || is_database_file(dir, name) { Err(not_for_tools(path)) } else { Ok(()) }
     }
 
     fn hides(&self, name: &[u8]) -> bool {
@@ -300,17 +303,18 @@ impl FileRoot {
     }
 
     fn check_writable(&self, path: &str, place: &Path) -> Result<(), Error> {
-        if self.read_only.iter().any(|read_only| place.starts_with(read_only)) {
+        if self.protected.protection(&self.dir, place).is_some() {
             let detail =
-                format!("`{}` is a document of the agent, which tools may read but not write", shown(path));
+                format!("`{}` is a document of an agent, which tools may read but not write", shown(path));
             return Err(failed(detail));
         }
         Ok(())
     }
 }
 
-/// Resolves links in a path. If the file does not exist yet, resolves its directory.
-fn resolve_links(path: PathBuf) -> PathBuf {
+/// Resolves links in a path and makes it absolute. If the file does not exist yet, resolves its directory.
+pub(super) fn resolve_links(path: PathBuf) -> PathBuf {
+    let path = std::path::absolute(&path).unwrap_or(path);
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), ..) => real,
         (Err(_), Some(dir), Some(name)) => dir.canonicalize().map_or(path.clone(), |dir| dir.join(name)),
@@ -582,10 +586,12 @@ mod tests {
         let Dirs { inside, root, .. } = &dirs();
         fs::create_dir(inside.join("docs")).unwrap();
         fs::write(inside.join("docs/terms.md"), "old").unwrap();
-        let root = FileRoot::open(&root.dir).unwrap().read_only([inside.join("docs/terms.md")]);
+        let protected = ProtectedFiles::default();
+        let root = FileRoot::open(&root.dir).unwrap().protecting(protected.clone());
+        protected.make_read_only([inside.join("docs/terms.md")]);
         assert_eq!(root.read("docs/terms.md").unwrap(), "old");
         let refused =
-            "tool.failed: `docs/terms.md` is a document of the agent, which tools may read but not write";
+            "tool.failed: `docs/terms.md` is a document of an agent, which tools may read but not write";
         assert_eq!(root.write("docs/terms.md", "new", CALL).unwrap_err().to_string(), refused);
         root.write("docs/other.md", "new", CALL).unwrap();
         assert_eq!(root.read("docs/terms.md").unwrap(), "old");
