@@ -9,7 +9,7 @@ pub(crate) mod protected_files;
 
 use file_root::FileRoot;
 use outlast_ports::service::Service;
-use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
 use outlast_vocab::message::shown;
 use outlast_vocab::tool::CallScheduling;
 use outlast_vocab::{Error, Kind};
@@ -125,7 +125,9 @@ impl Tool for FileList {
         _: Call,
         args: FileListArgs,
     ) -> Result<ToolRunOutcome, Error> {
-        let listing = root.list(&args.path.unwrap_or_default())?;
+        // On the async threads, a directory with many entries would delay other turns.
+        let listed = tokio::task::spawn_blocking(move || root.list(&args.path.unwrap_or_default()));
+        let listing = listed.await.map_err(|cause| failed(format!("the listing ended early: {cause}")))??;
         done(json!({"entries": listing.names, "left_out": listing.left_out}))
     }
 }

@@ -114,6 +114,8 @@ impl SandboxRole {
 pub(crate) struct GuardianSpec {
     /// The sandbox; `None` for a program without one.
     pub(crate) walls: Option<SandboxSpec>,
+    /// A directory to empty after all processes have ended.
+    pub(crate) temporary: Option<PathBuf>,
 }
 
 /// The sandbox of one program.
@@ -162,7 +164,7 @@ impl SandboxPaths {
             needs_landlock: true,
             isolation: isolation(),
         };
-        GuardianSpec { walls: Some(walls) }.launch(program, args)
+        GuardianSpec { walls: Some(walls), temporary: None }.launch(program, args)
     }
 }
 

@@ -29,9 +29,10 @@ use serde_json::json;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::Command;
+use tokio::runtime::Handle;
 
 /// The maximum length of a command in bytes.
 pub const COMMAND_BYTES: usize = 16 << 10;
@@ -128,8 +129,8 @@ impl Shell {
             needs_landlock: self.needs_landlock,
             isolation: sandbox::isolation(),
         };
-        let (program, args) =
-            GuardianSpec { walls: Some(walls) }.launch("/bin/sh".as_ref(), &["-c".into(), command.into()])?;
+        let spec = GuardianSpec { walls: Some(walls), temporary: Some(temporary.to_owned()) };
+        let (program, args) = spec.launch("/bin/sh".as_ref(), &["-c".into(), command.into()])?;
         let mut command = Command::new(program);
         command.args(args).current_dir(&self.root).env_clear().process_group(0);
         command.env("PATH", PATH).env("HOME", &self.root).env("TMPDIR", temporary).env("LANG", "C.UTF-8");
@@ -189,12 +190,13 @@ impl Tool for ShellRun {
         let child = shell.command(&args.command, &temporary.0)?.spawn().map_err(|cause| {
             Error::new(Kind::ToolUnavailable, format!("the shell cannot be started: {cause}")).because(cause)
         })?;
-        let mut group = ProcessTree::guarded(child);
-        let (_, stdout, stderr) = group.pipes();
+        let mut guardian = ProcessTree::guarded(child);
+        let (_, stdout, stderr) = guardian.pipes();
+        let running = RunningCommand(Some((guardian, temporary)));
         let (printed, complained) =
             tokio::try_join!(read_tail(stdout, PRINTED_BYTES), read_tail(stderr, PRINTED_BYTES))?;
         let status =
-            group.wait().await.map_err(|cause| failed(format!("how it ended is not known: {cause}")))?;
+            running.wait().await.map_err(|cause| failed(format!("how it ended is not known: {cause}")))?;
         if status.code() == Some(NOT_STARTED_EXIT_CODE) && complained.text.starts_with(sandbox::SANDBOX_ERROR)
         {
             return Err(Error::new(Kind::SandboxUnavailable, complained.text));
@@ -209,7 +211,8 @@ impl Tool for ShellRun {
     }
 }
 
-/// A temporary directory for a command. It is removed with the call.
+/// The temporary directory of a command. The guardian empties it, because a command may have filled it with millions of
+/// files.
 struct TemporaryDirectory(PathBuf);
 
 impl TemporaryDirectory {
@@ -225,7 +228,34 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // A directory that cannot be removed is left to the system's cleanup of temporary files.
-        let _removed = std::fs::remove_dir_all(&self.0);
+        // This fails if the guardian has removed it already, or could not empty it. The system's cleanup of temporary
+        // files then removes the rest.
+        let _removed = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A running command with its temporary directory. If the caller stops waiting, the directory is removed after the
+/// guardian has ended.
+struct RunningCommand(Option<(ProcessTree, TemporaryDirectory)>);
+
+impl RunningCommand {
+    /// Waits for the guardian to end.
+    async fn wait(mut self) -> std::io::Result<ExitStatus> {
+        let Some((guardian, _)) = &mut self.0 else { unreachable!("only `drop` takes it") };
+        let status = guardian.wait().await;
+        drop(self.0.take());
+        status
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        let Some((mut guardian, temporary)) = self.0.take() else { return };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let _ended = guardian.wait().await;
+                drop(temporary);
+            });
+        }
     }
 }

@@ -385,6 +385,27 @@ fn timed_out_command_ends_with_its_child_processes() {
 }
 
 #[test]
+fn temporary_files_are_removed_after_timeout() {
+    let place = Place::new();
+    let temporary = place.path().join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    place.set("TMPDIR", temporary.to_str().unwrap());
+    let fill = "mkdir -p $TMPDIR/a/b; i=0; while :; do i=$((i + 1)); echo x > $TMPDIR/a/b/$i; done";
+    let commands = all(&["echo x > $TMPDIR/file; mkdir $TMPDIR/dir; echo done", fill, "echo after"]);
+    let results = run(&place, "deadline_s = 1", &commands);
+    assert_eq!(results[0]["stdout"], "done");
+    assert!(results[1].to_string().contains("tool.timed_out"), "{results:?}");
+    let began = std::time::Instant::now();
+    let left = || fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    // Only the empty directory of the timed out command may stay, if the program ended before its guardian.
+    let is_empty = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    while !(left().len() <= 1 && left().iter().all(is_empty)) {
+        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", left());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn command_resources_are_limited() {
     let place = Place::new();
     let results = run(

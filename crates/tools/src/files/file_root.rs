@@ -18,6 +18,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The maximum size of a file in bytes, for reading and writing.
 pub const FILE_BYTES: usize = 1 << 20;
@@ -27,6 +28,9 @@ pub const PATH_BYTES: usize = 1_024;
 
 /// The maximum number of names listed per directory.
 pub const LISTED_MOST: usize = 1_000;
+
+/// The maximum number of directory entries that one call reads.
+const ENTRIES_READ_MOST: usize = 100_000;
 
 /// The prefix of temporary files. Such names are not listed.
 const TEMPORARY_PREFIX: &str = ".outlast-";
@@ -172,7 +176,7 @@ impl FileRoot {
     pub(super) fn list(&self, path: &str) -> Result<DirectoryListing, Error> {
         let dir = self.directory(path)?;
         let mut listing = DirectoryListing { names: BTreeSet::new(), left_out: 0 };
-        for entry in dir.entries().map_err(|cause| file_error(path, cause))? {
+        for entry in dir.entries(ENTRIES_READ_MOST).map_err(|cause| file_error(path, cause))? {
             let mut name = String::from_utf8_lossy(&entry.name).into_owned();
             if name.starts_with(TEMPORARY_PREFIX) || self.hides(&entry.name) {
                 continue;
@@ -189,8 +193,14 @@ impl FileRoot {
         Ok(listing)
     }
 
-    /// Returns the sorted paths of the files below a directory, up to the limit. Links are not followed.
-    pub(super) fn files_below(&self, path: &str, most: usize) -> Result<FilePaths, Error> {
+    /// Returns the sorted paths of the files below a directory, up to the limit. Links are not followed. Returns what it
+    /// has found if it is stopped or has read too many directory entries.
+    pub(super) fn files_below(
+        &self,
+        path: &str,
+        most: usize,
+        stopped: &AtomicBool,
+    ) -> Result<FilePaths, Error> {
         let mut files = FilePaths { paths: Vec::new(), left_out: false };
         let top: PathBuf = parts(path)?.into_iter().collect();
         let LocatedPath { dir, name } = self.locate(path)?;
@@ -204,10 +214,12 @@ impl FileRoot {
         let first = self.directory(path)?;
         let root = self.top().map_err(|cause| file_error(path, cause))?;
         let mut open = vec![(top, Some(first))];
+        let mut entries_left = ENTRIES_READ_MOST;
         while let Some((place, dir)) = open.pop() {
             // Skip a directory that cannot be read or has become a link.
             let dir = dir.map_or_else(|| root.directory(&place), Ok);
-            let Ok(mut entries) = dir.and_then(|dir| dir.entries()) else { continue };
+            let Ok(mut entries) = dir.and_then(|dir| dir.entries(entries_left)) else { continue };
+            entries_left -= entries.len();
             // The stack pops the last one first.
             entries.sort_by(|one, other| other.name.cmp(&one.name));
             for entry in entries {
@@ -221,7 +233,7 @@ impl FileRoot {
                     _ => {}
                 }
             }
-            if files.paths.len() > most {
+            if files.paths.len() > most || entries_left == 0 || stopped.load(Ordering::Relaxed) {
                 files.left_out = true;
                 break;
             }
@@ -394,7 +406,6 @@ mod tests {
     use expect_test::expect;
     use rustix::fs::{CWD, RenameFlags};
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     const CALL: CallId = CallId::from_u128(1);
 
@@ -608,7 +619,7 @@ mod tests {
         assert_eq!(open.read(".env").unwrap(), "KEY=secret");
         let root = open.hiding_dot_files();
         assert_eq!(root.list("").unwrap().names, BTreeSet::from(["notes.txt".to_owned()]));
-        assert_eq!(root.files_below("", 10).unwrap().paths, ["notes.txt"]);
+        assert_eq!(root.files_below("", 10, &AtomicBool::new(false)).unwrap().paths, ["notes.txt"]);
         for path in [".env", ".git/config", "sub/.env"] {
             let refused =
                 format!("tool.failed: `{path}` is hidden: names that begin with a dot are not for tools");
@@ -671,6 +682,21 @@ mod tests {
     }
 
     #[test]
+    fn search_stops_when_asked_or_after_many_entries() {
+        let dirs = dirs();
+        let Dirs { root, inside, .. } = &dirs;
+        for number in 0..3 {
+            fs::create_dir(inside.join(number.to_string())).unwrap();
+            fs::write(inside.join(format!("{number}/file")), "").unwrap();
+        }
+        let whole = root.files_below("", 10, &AtomicBool::new(false)).unwrap();
+        assert_eq!((whole.paths.len(), whole.left_out), (3, false));
+        let stopped = root.files_below("", 10, &AtomicBool::new(true)).unwrap();
+        assert_eq!((stopped.paths, stopped.left_out), (Vec::new(), true));
+        assert_eq!(Directory::at(inside, root.resolver).unwrap().entries(2).unwrap().len(), 2);
+    }
+
+    #[test]
     fn long_listing_is_cut_in_name_order() {
         let dirs = dirs();
         let Dirs { root, inside, .. } = &dirs;
@@ -723,7 +749,7 @@ mod tests {
                 if root.list("dir").is_ok_and(|listing| listing.names.contains("only-outside")) {
                     leaks.push("list");
                 }
-                let found = root.files_below("dir", 10);
+                let found = root.files_below("dir", 10, &done);
                 if found.is_ok_and(|found| found.paths.iter().any(|path| path.ends_with("only-outside"))) {
                     leaks.push("files_below");
                 }

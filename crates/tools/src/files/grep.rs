@@ -126,7 +126,7 @@ impl Drop for StopOnDrop {
 impl GrepSearch {
     /// Returns the matching lines, and whether there are more.
     fn run(&self, below: &str) -> Result<(Vec<GrepMatch>, bool), Error> {
-        let files = self.root.files_below(below, GREP_FILES)?;
+        let files = self.root.files_below(below, GREP_FILES, &self.stopped)?;
         let (mut found, mut budget) = (Vec::new(), WorkBudget(GREP_WORK));
         for path in files.paths {
             if let Some(glob) = &self.glob {
@@ -136,6 +136,9 @@ impl GrepSearch {
                 if !glob.matches_path(&path) {
                     continue;
                 }
+            }
+            if self.stopped.load(Ordering::Relaxed) {
+                return Ok((found, true));
             }
             // Skip files that are not text, too large, or gone.
             let Ok(text) = self.root.read(&path) else { continue };

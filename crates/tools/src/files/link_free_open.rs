@@ -121,12 +121,15 @@ impl Directory {
         Ok(FileStat { kind: FileType::from_raw_mode(found.st_mode), mode })
     }
 
-    /// Returns the entries of this directory in no particular order.
-    pub(super) fn entries(&self) -> io::Result<Vec<DirectoryEntry>> {
+    /// Returns up to this number of entries, in no particular order. There may be more if all of them are returned.
+    pub(super) fn entries(&self, most: usize) -> io::Result<Vec<DirectoryEntry>> {
         let readable =
             self.open(Path::new(""), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut entries = Vec::new();
         for entry in Dir::new(readable)? {
+            if entries.len() == most {
+                break;
+            }
             let entry = entry?;
             let name = entry.file_name().to_bytes().to_owned();
             if name == b"." || name == b".." {

@@ -92,6 +92,10 @@ pub(super) fn run(spec: &GuardianSpec, program: &OsStr, args: &[OsString]) -> Re
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has an id");
     let watched = watch(id, &mut complaints);
     tree.end();
+    if let Some(temporary) = &spec.temporary {
+        // In namespaces it is a mount point, so that only its content is removed.
+        let _emptied = std::fs::remove_dir_all(temporary);
+    }
     match watched {
         WatchEnd::Ended(status) => {
             complaints.copy_rest();
