@@ -35,6 +35,12 @@ const ENTRIES_READ_MOST: usize = 100_000;
 /// The prefix of temporary files. Such names are not listed.
 const TEMPORARY_PREFIX: &str = ".outlast-";
 
+/// The permissions of a file that only its owner can read and write.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// The permissions of a new file, which the umask of this process narrows.
+const SHARED: Mode = PRIVATE.union(Mode::RGRP).union(Mode::WGRP).union(Mode::ROTH).union(Mode::WOTH);
+
 /// The first bytes of an SQLite database.
 const DATABASE: &[u8] = b"SQLite format 3\0";
 
@@ -157,11 +163,16 @@ impl FileRoot {
                 Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
                 _ => {}
             }
-            let mut file = dir.create(&unfinished)?;
+            let mut file = match &old {
+                // It is never more widely readable than the file that it replaces.
+                Some(FileStat { mode, .. }) => {
+                    let file = dir.create(&unfinished, PRIVATE)?;
+                    fchmod(&file, *mode)?;
+                    file
+                }
+                None => dir.create(&unfinished, SHARED)?,
+            };
             file.write_all(content.as_bytes())?;
-            if let Some(FileStat { mode, .. }) = old {
-                fchmod(&file, mode)?;
-            }
             file.sync_all()?;
             dir.rename(&unfinished, name)?;
             dir.sync()
@@ -679,6 +690,33 @@ mod tests {
             "tool.failed: `run.sh` is read-only"
         );
         assert_eq!(root.read("run.sh").unwrap(), "2");
+    }
+
+    #[test]
+    fn private_text_is_never_readable_by_others() {
+        let dirs = dirs();
+        let Dirs { root, inside, .. } = &dirs;
+        root.write("key", "old", CALL).unwrap();
+        fs::set_permissions(inside.join("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let unfinished = inside.join(format!("{TEMPORARY_PREFIX}{CALL}"));
+        let done = AtomicBool::new(false);
+        let exposed = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let is_open =
+                    |found: fs::Metadata| found.len() > 0 && found.permissions().mode() & 0o077 != 0;
+                let mut exposed = false;
+                while !done.load(Ordering::Relaxed) {
+                    exposed |= fs::metadata(&unfinished).is_ok_and(is_open);
+                }
+                exposed
+            });
+            for _ in 0..20 {
+                root.write("key", &"a".repeat(FILE_BYTES), CALL).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+            watcher.join().unwrap()
+        });
+        assert!(!exposed);
     }
 
     #[test]

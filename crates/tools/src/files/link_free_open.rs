@@ -93,10 +93,10 @@ impl Directory {
         self.open(name.as_ref(), flags, Mode::empty()).map(File::from)
     }
 
-    /// Creates a file. Fails if the name exists.
-    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+    /// Creates a file with these permissions, narrowed by the umask. Fails if the name exists.
+    pub(super) fn create(&self, name: &str, mode: Mode) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        self.open(Path::new(name), flags, Mode::from_raw_mode(0o666)).map(File::from)
+        self.open(Path::new(name), flags, mode).map(File::from)
     }
 
     /// Creates a directory below this one.
