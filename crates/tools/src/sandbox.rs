@@ -289,6 +289,17 @@ pub enum LandlockReach {
     FilesAndSignals,
 }
 
+/// Who can read the memory and the environment of this process, in addition to the system's own tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvironmentReach {
+    /// No program that a tool starts.
+    Hidden,
+    /// Programs without a sandbox, which keep capabilities that this process may not drop.
+    UnsandboxedPrograms,
+    /// All processes of the same user.
+    SameUser,
+}
+
 /// The protections against programs that tools start.
 #[derive(Clone, Debug)]
 pub struct Protections {
@@ -296,8 +307,8 @@ pub struct Protections {
     pub landlock: LandlockReach,
     /// Whether such programs get their own namespaces; otherwise the reason.
     pub namespaces: Result<(), String>,
-    /// Whether other processes of the same user are prevented from reading this process's memory and environment.
-    pub not_dumpable: bool,
+    /// Who can read the memory and the environment of this process.
+    pub environment: EnvironmentReach,
     /// Whether a program without a sandbox gets a control group, with which all its processes are ended at once.
     pub cgroup: bool,
 }
@@ -313,7 +324,13 @@ pub fn protections() -> Protections {
             (true, true) => LandlockReach::FilesAndSignals,
         },
         namespaces: namespaces_work().clone(),
-        not_dumpable,
+        environment: if !not_dumpable {
+            EnvironmentReach::SameUser
+        } else if guardian::keeps_tracing_capabilities() {
+            EnvironmentReach::UnsandboxedPrograms
+        } else {
+            EnvironmentReach::Hidden
+        },
         cgroup: containment::Cgroup::create().is_ok_and(|made| made.is_some()),
     }
 }

@@ -342,6 +342,22 @@ fn doctor_reports_active_protections() {
 }
 
 #[test]
+fn doctor_reports_capabilities_that_cannot_be_dropped() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    place.output(&["run", "hi"]);
+    let doctor = place.command(&["doctor", "--json"]);
+    let mut limited = Command::new("setpriv");
+    limited.args(["--bounding-set=-setpcap", "--"]).arg(doctor.get_program()).args(doctor.get_args());
+    limited.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = limited.current_dir(place.path()).output().unwrap();
+    let told = place.show(&output);
+    assert!(told.contains("readable for programs without a sandbox"), "{told}");
+}
+
+#[test]
 fn honest_commands_work_with_and_without_namespaces() {
     let mut runners = vec![Runner::Tester, Runner::TesterWithoutNamespaces];
     if is_root() {

@@ -19,10 +19,12 @@ use super::{GuardianSpec, Isolation, NOT_STARTED, SANDBOX_ERROR, SandboxRole};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, kill_process,
+    DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, geteuid, getpid, kill_process,
     pidfd_open, set_child_subreaper, set_dumpable_behavior, setrlimit, wait,
 };
-use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+use rustix::thread::{
+    CapabilitySet, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set,
+};
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -119,12 +121,24 @@ fn hide() {
     let _hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Drops the capabilities with which root could inspect protected processes, such as the one that started this.
+/// The capabilities with which root could inspect protected processes, such as the one that started this.
+const TRACING: [CapabilitySet; 3] =
+    [CapabilitySet::SYS_PTRACE, CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN];
+
+/// Drops the capabilities with which root could inspect protected processes.
 fn drop_tracing_capabilities() {
-    for capability in [CapabilitySet::SYS_PTRACE, CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN] {
-        // A user other than root has none of them.
+    for capability in TRACING {
+        // It fails for a user other than root, who has none of them. For root, `keeps_tracing_capabilities` reports it.
         let _dropped = remove_capability_from_bounding_set(capability);
     }
+}
+
+/// Returns whether programs without a sandbox keep such a capability, because this process may not drop it.
+pub(super) fn keeps_tracing_capabilities() -> bool {
+    // Root regains the capabilities of the bounding set in the programs that it starts.
+    let is_kept = |capability| capability_is_in_bounding_set(capability).unwrap_or(true);
+    let may_drop = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SETPCAP));
+    geteuid().is_root() && !may_drop && TRACING.into_iter().any(is_kept)
 }
 
 /// The program's standard error until it is closed. [`watch`] copies it, because a process that created a PID namespace

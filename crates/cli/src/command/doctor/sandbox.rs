@@ -1,10 +1,10 @@
 //! Reports which sandbox protections are active on this machine.
 use super::fact;
-use outlast::tools::sandbox::{LandlockReach, Protections, protections};
+use outlast::tools::sandbox::{EnvironmentReach, LandlockReach, Protections, protections};
 
 /// Reports each protection, and the fallback if it is missing.
 pub(super) fn report() {
-    let Protections { landlock, namespaces, not_dumpable, cgroup } = protections();
+    let Protections { landlock, namespaces, environment, cgroup } = protections();
     let told = match landlock {
         LandlockReach::Missing => "missing: `shell` and MCP servers with `sandbox` do not start",
         LandlockReach::Files => "commands are kept in their directories",
@@ -29,7 +29,12 @@ pub(super) fn report() {
         "none: programs without walls are killed one by one"
     };
     fact("cgroup", told);
-    let told =
-        if not_dumpable { "hidden from other processes of this user" } else { "readable for this user" };
+    let told = match environment {
+        EnvironmentReach::Hidden => "hidden from other processes of this user",
+        EnvironmentReach::UnsandboxedPrograms => {
+            "readable for programs without a sandbox, because root may not drop CAP_SYS_PTRACE here; grant CAP_SETPCAP"
+        }
+        EnvironmentReach::SameUser => "readable for this user",
+    };
     fact("environment", told);
 }
