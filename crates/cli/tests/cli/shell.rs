@@ -89,9 +89,13 @@ impl Runner {
     }
 }
 
-/// Returns whether the tests can switch to another user.
+/// Returns whether the tests can switch to another user. If not, tells that a part of the test is skipped.
 pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: not root");
+    }
+    is_root
 }
 
 /// Runs commands as calls of one reply, in the directory `work`, and returns their results.

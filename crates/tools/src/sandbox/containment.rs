@@ -194,6 +194,7 @@ fn own_group(own: &str, mounts: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use rustix::process::set_child_subreaper;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
     use std::time::Instant;
 
@@ -283,6 +284,25 @@ while time.time() < end:
             let killed = fs::read_to_string(directory.path().join("group/cgroup.kill")).ok();
             assert_eq!(killed.as_deref(), leaves.then_some("1"));
         }
+    }
+
+    #[test]
+    fn real_control_group_is_killed_at_once() {
+        alone("real_control_group_is_killed_at_once", || {
+            let Ok(Some(group)) = Cgroup::create() else {
+                return eprintln!("skipped: this process cannot create a control group");
+            };
+            let path = group.path.clone();
+            let tree = ProcessContainment::Cgroup(group);
+            let mut sleep = tree.inside(|| Command::new("sleep").arg("1000").spawn()).unwrap();
+            let ProcessContainment::Cgroup(group) = &tree else { unreachable!("it was just made") };
+            let members = fs::read_to_string(path.join("cgroup.procs")).unwrap();
+            assert_eq!(members.trim(), sleep.id().to_string());
+            group.kill();
+            assert_eq!(sleep.wait().unwrap().signal(), Some(9));
+            tree.end();
+            assert!(!path.exists());
+        });
     }
 
     #[test]
