@@ -54,7 +54,7 @@ impl Builder {
     ///
     /// For an undefined name, returns an error that lists the defined ones.
     pub fn enable_capability(mut self, name: &str) -> Result<Self, Error> {
-        if self.enabled_capabilities.iter().any(|on| on == name) {
+        if self.agent.enabled_capabilities.iter().any(|on| on == name) {
             return Ok(self);
         }
         let Some(at) = self.capability_definitions.iter().position(|known| known.name == name) else {
@@ -66,7 +66,7 @@ impl Builder {
             return Err(Error::new(Kind::CapabilityUnknown, detail));
         };
         let Capability { needs, add, .. } = self.capability_definitions.remove(at);
-        self.enabled_capabilities.push(name.to_owned());
+        self.agent.enabled_capabilities.push(name.to_owned());
         for needed in needs {
             self = self.enable_capability(&needed)?;
         }

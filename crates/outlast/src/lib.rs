@@ -215,11 +215,11 @@
 //! - [`Outlast::for_org`] serves another organisation. Organisations cannot see each other's data.
 //! - The guide in `docs/guide` explains each topic. `cargo xtask book` builds it as a book.
 
-mod agent_plugins;
 mod builder;
 mod capability;
 #[cfg(doctest)]
 mod guide;
+mod handle;
 mod input_builder;
 mod ports;
 pub mod replay;
@@ -227,11 +227,13 @@ pub mod rerun;
 pub mod service;
 mod session;
 mod session_archive;
+mod start;
 #[cfg(feature = "trial")]
 pub mod trial;
 
-pub use builder::{Builder, Outlast};
+pub use builder::Builder;
 pub use capability::Capability;
+pub use handle::Outlast;
 pub use input_builder::InputBuilder;
 #[cfg(feature = "cedar")]
 pub use outlast_cedar as cedar;

@@ -1,9 +1,9 @@
 //! Applies plug-ins to an agent: their tools, prompts, hooks and capabilities.
-use crate::builder::InstallPlugin;
+use crate::agents::agent_definition::InstallPlugin;
+use crate::agents::plugins::Plugins;
 use outlast_ports::hook::HookAt;
 use outlast_ports::plugin::InstalledPlugin;
 use outlast_ports::tool::Toolbox;
-use outlast_runtime::agents::plugins::Plugins;
 use outlast_vocab::capability::CapabilityBundle;
 use outlast_vocab::hook::{HookPoint, HookUse};
 use outlast_vocab::message::{HookName, ToolName};
