@@ -45,11 +45,24 @@ impl JournalWriter {
     pub(crate) async fn write(&mut self, mut commit: Commit) -> Result<CommitReceipt, Error> {
         let since = self.clock.elapsed();
         commit.waited = self.unreported_writes.take(self.lease.turn);
+        let attachments = self.attachments.in_store(&self.store);
+        let files = std::mem::take(&mut commit.files);
         let mut tries = 0;
         let receipt = loop {
             tries += 1;
             commit.now = self.clock.now();
-            let error = match self.upload_and_commit(commit.clone()).await {
+            // Each try uploads again, because a sweep may have deleted contents that no commit refers to yet.
+            let mut written = match attachments.place(files.clone()).await {
+                Ok(files) => self.store.commit(Commit { files, ..commit.clone() }).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = &written
+                && error.kind() == Kind::AttachmentSwept
+                && let Err(error) = attachments.confirm(files.clone(), self.lease.worker, commit.now).await
+            {
+                written = Err(error);
+            }
+            let error = match written {
                 Err(error) if may_be_written_later(&error) => error,
                 written => break written?,
             };
@@ -67,23 +80,6 @@ impl JournalWriter {
         self.metrics.committed(waited);
         self.hub.committed(self.lease.session, receipt.last.seq);
         Ok(receipt)
-    }
-
-    async fn upload_and_commit(&self, commit: Commit) -> Result<CommitReceipt, Error> {
-        if commit.files.is_empty() {
-            return self.store.commit(commit).await;
-        }
-        let attachments = self.attachments.in_store(&self.store);
-        let inline = commit.files.clone();
-        let now = commit.now;
-        let files = attachments.place(commit.files).await?;
-        let written = self.store.commit(Commit { files, ..commit }).await;
-        if let Err(error) = &written
-            && error.kind() == Kind::AttachmentSwept
-        {
-            attachments.confirm(inline, self.lease.worker, now).await?;
-        }
-        written
     }
 }
 

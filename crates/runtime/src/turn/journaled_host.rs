@@ -24,7 +24,6 @@ use outlast_kernel::replay::{InterruptedCallAction, TurnHistory, interrupted_cal
 use outlast_kernel::step::{CheckpointStep, EndedTurn};
 use outlast_kernel::turn_cost::TurnCost;
 use outlast_ports::attachment_upload::Upload;
-use outlast_ports::budget::BudgetUpdate;
 use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
 use outlast_ports::store::Store;
 use outlast_ports::turns::{
@@ -223,18 +222,10 @@ impl JournaledHost {
         }
     }
 
-    /// Writes everything that is buffered, and counts what the turn used until now.
+    /// Writes everything that is buffered. If the buffer has no change to the budgets, the write counts what the turn
+    /// used until now.
     async fn commit(&mut self, transition: TurnTransition) -> Result<CommitReceipt, Error> {
-        let budget_update = self.budget_update(&transition);
-        self.commit_with(transition, budget_update).await
-    }
-
-    /// Writes everything that is buffered with this change to the budgets.
-    async fn commit_with(
-        &mut self,
-        transition: TurnTransition,
-        budget_update: Option<BudgetUpdate>,
-    ) -> Result<CommitReceipt, Error> {
+        let budget_update = self.buffer.budget_update.take().or_else(|| self.budget_update(&transition));
         let facts = self.buffer.take_facts();
         let last_node = facts.iter().rposition(Fact::is_node);
         let start = self.buffer.start.take();

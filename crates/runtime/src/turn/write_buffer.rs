@@ -2,6 +2,7 @@
 use crate::agents::resolved_agent::ResolvedAgent;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::attachment_upload::Upload;
+use outlast_ports::budget::BudgetUpdate;
 use outlast_ports::rate::AdmissionRequest;
 use outlast_ports::turns::{PartialReplyChange, ValueWrite};
 use outlast_vocab::record::{Fact, TurnResumed, TurnStarted};
@@ -19,6 +20,8 @@ pub(super) struct WriteBuffer {
     pub(super) files: Vec<Upload>,
     /// Rate-limited calls.
     pub(super) admission_requests: Vec<AdmissionRequest>,
+    /// The change to the budgets. If absent, the write counts what the turn used until then.
+    pub(super) budget_update: Option<BudgetUpdate>,
     /// How the write changes the persisted text of an unfinished reply.
     pub(super) partial: PartialReplyChange,
 }

@@ -60,7 +60,8 @@ impl JournaledHost {
     ) -> Result<ReservationOutcome, Error> {
         self.reserved.insert(reservation.key.clone());
         let update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
-        let receipt = self.commit_with(TurnTransition::Continue, Some(update)).await?;
+        self.buffer.budget_update = Some(update);
+        let receipt = self.commit(TurnTransition::Continue).await?;
         let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
         let short = match receipt.hold_result {
             Some(ReservationResult::Exhausted(short)) => {
