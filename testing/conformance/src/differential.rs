@@ -13,8 +13,8 @@ mod store_snapshot;
 mod value_generators;
 
 use super::Fixture;
-use crate::random::SeededRandom;
 use known_ids::KnownIds;
+use outlast_random::SeededRandom;
 use run_profile::RunProfile;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -51,7 +51,6 @@ mod outbox;
 mod payment_outbox;
 mod payments;
 mod queue;
-pub mod random;
 mod search;
 mod shared;
 mod store_under_test;

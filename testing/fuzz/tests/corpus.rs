@@ -1,6 +1,7 @@
 //! Replays every file of the corpus, and then mutates it at random for a moment. Fixed findings stay fixed, and every
 //! test run searches a little further, without libFuzzer.
 use outlast_fuzz::TARGETS;
+use outlast_random::SeededRandom;
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
@@ -51,24 +52,17 @@ fn planted_fault_crashes_on_its_input() {
     catch_unwind(|| outlast_fuzz::run("planted", b"\xf0utl\x00st! and more")).expect_err("it is a finding");
 }
 
-/// A small seeded random generator (`SplitMix64`).
-struct Dice(u64);
+/// Changes inputs at random.
+struct InputMutator(SeededRandom);
 
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
+impl InputMutator {
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end.max(1) as u64).expect("it is below a usize")
+        self.0.index(end)
     }
 
     fn byte(&mut self) -> u8 {
         const TELLING: &[u8] = b"\0\n\r\t \"\\{}[]:,.-_/0129aefnt\x7f\x80\xc3\xe2\xff";
-        let any = self.next().to_le_bytes()[0];
+        let any = self.0.number().to_le_bytes()[0];
         if any & 1 == 0 { any } else { TELLING[self.below(TELLING.len())] }
     }
 
@@ -112,9 +106,9 @@ fn mutated_inputs_cause_no_crash() {
     for target in TARGETS.iter().filter(|target| target.name != "planted") {
         let files = fs::read_dir(fuzz().join("corpus").join(target.name)).unwrap();
         let corpus: Vec<Vec<u8>> = files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
-        let (mut dice, begun) = (Dice(seed), Instant::now());
+        let (mut mutator, begun) = (InputMutator(SeededRandom::new(seed, 0)), Instant::now());
         while begun.elapsed() < MOMENT {
-            let input = dice.changed(&corpus);
+            let input = mutator.changed(&corpus);
             inputs += 1;
             if catch_unwind(|| (target.run)(&input)).is_err() {
                 let kept = fuzz().join("crashes").join(format!("{}-{seed}", target.name));

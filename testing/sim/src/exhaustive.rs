@@ -4,7 +4,7 @@ use crate::on_every_core;
 use crate::plan::{Fault, FaultKind, FaultTime, SimPlan};
 use crate::scenario::catalogue;
 use crate::simulation::{SimOutcome, run};
-use outlast_conformance::random::SeededRandom;
+use outlast_random::SeededRandom;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

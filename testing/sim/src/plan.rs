@@ -2,7 +2,7 @@
 //! plan is reduced by leaving out parts.
 use crate::model::SimModelFault;
 use crate::scenario::{Scenario, catalogue};
-use outlast_conformance::random::SeededRandom;
+use outlast_random::SeededRandom;
 use std::collections::BTreeMap;
 use std::fmt;
 

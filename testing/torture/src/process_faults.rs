@@ -5,7 +5,7 @@ use crate::round_state::RoundState;
 use crate::torture_stats::KillKind;
 use crate::torture_users::CommandKill;
 use crate::worker::{ProcessExit, RoundMessage, Worker, WorkerMessage, file_size_and_mtime};
-use outlast_conformance::random::SeededRandom;
+use outlast_random::SeededRandom;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io;

@@ -1,5 +1,5 @@
 //! The random streams of a round, and the times that faults wait.
-use outlast_conformance::random::SeededRandom;
+use outlast_random::SeededRandom;
 use std::time::Duration;
 
 /// The purpose of a random stream.

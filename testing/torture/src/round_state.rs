@@ -6,7 +6,7 @@ use crate::torture_stats::{KillKind, TortureStats};
 use crate::torture_users::TortureUsers;
 use crate::witness::WitnessServer;
 use crate::worker::{OutlastBinary, ProcessExit, RoundMessage, Worker, WorkerMessage};
-use outlast_conformance::random::SeededRandom;
+use outlast_random::SeededRandom;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};

@@ -7,7 +7,7 @@ use crate::worker::{
     ChildProcess, InputReceipt, OutlastBinary, ProcessExit, RoundMessage, WorkerInput, WorkerMessage,
 };
 use outlast::vocab::wait::CompletionKey;
-use outlast_conformance::random::SeededRandom;
+use outlast_random::SeededRandom;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;

@@ -97,18 +97,20 @@ const TABLE: &[CrateRule] = &[
     CrateRule::open("outlast", BELOW_FACADE),
     CrateRule::open("outlast-cli", FACADE_AND_BELOW),
     CrateRule::open("outlast-bench", BENCH),
-    CrateRule::open("outlast-torture", &["outlast", "outlast-conformance"]),
+    CrateRule::open("outlast-torture", &["outlast", "outlast-random"]),
     CrateRule::open(
         "outlast-conformance",
-        &["outlast-ledger", "outlast-ports", "outlast-views", "outlast-vocab"],
+        &["outlast-ledger", "outlast-ports", "outlast-random", "outlast-views", "outlast-vocab"],
     ),
-    CrateRule::closed("outlast-disk", &[], &["rusqlite"]),
+    CrateRule::closed("outlast-disk", &["outlast-random"], &["rusqlite"]),
     CrateRule::closed("outlast-playback", &[], &[]),
+    CrateRule::closed("outlast-random", &[], &["rand_chacha"]),
     CrateRule::open(
         "outlast-sim",
         &[
             "outlast-conformance",
             "outlast-disk",
+            "outlast-random",
             "outlast-store",
             "outlast-mcp",
             "outlast-runtime",

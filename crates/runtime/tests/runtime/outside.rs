@@ -17,6 +17,7 @@ use outlast_ports::contents::{
 use outlast_ports::inbox::SessionTarget;
 use outlast_ports::queries::Queries;
 use outlast_ports::store::Store;
+use outlast_random::SeededRandom;
 use outlast_runtime::attachments::{Attachments, SweepReport, read_from};
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::BlobLocation;
@@ -25,8 +26,8 @@ use outlast_vocab::record::Fact;
 use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId, WorkerId};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A machine with a database and a content store, both of which outlive its processes.
@@ -301,15 +302,17 @@ async fn content_is_deleted_with_last_session_despite_crashes() {
 /// A content store with slow answers, so that other operations run in between.
 struct Slow {
     inner: Arc<MemoryContents>,
-    dice: AtomicU64,
+    random: Mutex<SeededRandom>,
 }
 
 impl Slow {
     async fn dawdle(&self) {
-        let roll = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        let mixed = (roll ^ (roll >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
-        // Usually almost no delay, sometimes a long one.
-        let turns = if mixed.is_multiple_of(3) { mixed % 60 } else { mixed % 4 };
+        let turns = {
+            let mut random = self.random.lock().unwrap();
+            // Usually almost no delay, sometimes a long one.
+            let most = if random.percent(33) { 60 } else { 4 };
+            random.below(most)
+        };
         for _ in 0..turns {
             tokio::task::yield_now().await;
         }
@@ -395,7 +398,8 @@ async fn concurrent_puts_and_sweeps_keep_referenced_content() {
     let (mut swept, mut refusals) = (0, 0);
     for seed in 0..40 {
         let place = Place::new();
-        let slow = Arc::new(Slow { inner: place.contents.clone(), dice: AtomicU64::new(seed) });
+        let slow =
+            Arc::new(Slow { inner: place.contents.clone(), random: Mutex::new(SeededRandom::new(seed, 0)) });
         let limits = Limits {
             content_grace: Duration::ZERO,
             sweep_every: Duration::from_hours(99),

@@ -7,6 +7,7 @@ use outlast_ports::clock::Clock;
 use outlast_ports::inbox::SessionTarget;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::queries::Queries;
+use outlast_random::SeededRandom;
 use outlast_runtime::worker::system::WorkerThreads;
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_views::{SessionState, TurnProgress};
@@ -138,16 +139,6 @@ fn answered() -> TurnEnd {
     TurnEnd::Answered { text: "done".into() }
 }
 
-/// Pseudo-random numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn only_the_fatal_turn_of_many_is_sealed() {
     let memory = MemoryStore::new();
@@ -188,17 +179,17 @@ async fn only_the_fatal_turn_of_many_is_sealed() {
 #[tokio::test(start_paused = true)]
 async fn random_kills_seal_no_turn() {
     for seed in 0..2 {
-        let mut dice = Dice(seed);
+        let mut random = SeededRandom::new(seed, 0);
         let memory = MemoryStore::new();
         let deadly = Deadly::new(&PausedClock::new());
         let mut turns = Vec::new();
         for number in 1..=118 {
             let life = life(&memory, &deadly, number).await;
-            for _ in 0..dice.below(3) {
-                let text = format!("takes {} again {}", 100 + dice.below(4_000), dice.below(4));
+            for _ in 0..random.below(3) {
+                let text = format!("takes {} again {}", 100 + random.below(4_000), random.below(4));
                 turns.push(submit(&life, turns.len(), &text).await);
             }
-            tokio::time::sleep(Duration::from_millis(dice.below(2_500))).await;
+            tokio::time::sleep(Duration::from_millis(random.below(2_500))).await;
             life.die(&memory).await;
         }
         let _last = life(&memory, &deadly, 1_000).await;

@@ -3,13 +3,13 @@ use super::known_ids::{KnownIds, RequestedCall};
 use super::value_generators::{
     blob, filed, later, metering, resolution, text, turn, value_name, wait_key, want, worker,
 };
-use crate::random::SeededRandom;
 use crate::store_under_test::{
     answered, asked, call, joined, model_call, performed, reclaimed, reply, started,
 };
 use outlast_ports::turns::{
     Commit, Fence, Lease, PartialReplyChange, PartialReplyText, TurnTransition, ValueWrite,
 };
+use outlast_random::SeededRandom;
 use outlast_vocab::effect::{
     AwaitEvent, BatchCall, DurableStep, ModelFailure, ModelOutcome, RefusedCall, StepOutcome, ToolBatch,
     ToolOutcome,

@@ -7,7 +7,6 @@ use super::value_generators::{
     later, lease_request, metering, node, resolution, seq, session, sink, text, turn, upload, value_name,
     verdict, wait_key, worker,
 };
-use crate::random::SeededRandom;
 use crate::store_under_test::ALL;
 use outlast_ports::attachment_upload::DeletionRequest;
 use outlast_ports::branches::ForkRequest;
@@ -16,6 +15,7 @@ use outlast_ports::inbox::{AcceptRequest, SessionTarget};
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkSubscription};
 use outlast_ports::sink::OutputPosition;
 use outlast_ports::turns::LeaseRequest;
+use outlast_random::SeededRandom;
 use outlast_views::{ForkTo, SinkTopic};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::{OrgId, SessionId, TurnId, WorkerId};

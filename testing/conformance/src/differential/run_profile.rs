@@ -3,7 +3,7 @@
 //! If all operations are equally likely, situations that need many of a kind are rare, such as ten parked turns or ten
 //! calls of unknown outcome. Each run therefore first draws what it does often and what it never does.
 use super::request_generator::WRITES;
-use crate::random::SeededRandom;
+use outlast_random::SeededRandom;
 
 /// The probabilities of one run.
 #[derive(Default)]

@@ -1,6 +1,5 @@
 //! Draws the parts of requests: names, times and texts, mostly known ones.
 use super::known_ids::KnownIds;
-use crate::random::SeededRandom;
 use crate::store_under_test::{self, ALL};
 use outlast_ports::attachment_upload::{AttachmentUpload, ExternalUpload, SweepCounter, Upload};
 use outlast_ports::branches::MAIN_HEAD;
@@ -9,6 +8,7 @@ use outlast_ports::budget::{
 };
 use outlast_ports::rate::AdmissionRequest;
 use outlast_ports::turns::LeaseRequest;
+use outlast_random::SeededRandom;
 use outlast_vocab::budget::{Budget, Budgets, Percent, Period, UsageAmount};
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::{MediaType, ToolResult};

@@ -1,6 +1,7 @@
 //! A crash at every change: the process dies, or the power is cut.
 use crate::workload::{COMMITS, Syncs, changes, recover, work};
 use outlast_disk::{CrashMode, Disk, PowerLossEffect, UnsyncedChange, UnsyncedChangeKind};
+use outlast_random::SeededRandom;
 
 /// The ways to die at a change.
 const DEATHS: [CrashMode; 3] = [CrashMode::Before, CrashMode::Torn { sectors: 3 }, CrashMode::After];
@@ -53,11 +54,11 @@ fn patterns() -> Vec<Pattern> {
         Box::new(|_| PowerLossEffect::Torn { sectors: !0b111 }),
     ];
     patterns.extend((1..=3).map(|seed| {
-        let mut dice = Dice(seed);
-        Box::new(move |_: UnsyncedChange<'_>| match dice.roll() % 3 {
+        let mut random = SeededRandom::new(seed, 0);
+        Box::new(move |_: UnsyncedChange<'_>| match random.below(3) {
             0 => PowerLossEffect::Dropped,
             1 => PowerLossEffect::Kept,
-            _ => PowerLossEffect::Torn { sectors: dice.roll() },
+            _ => PowerLossEffect::Torn { sectors: random.number() },
         }) as Pattern
     }));
     patterns
@@ -65,16 +66,6 @@ fn patterns() -> Vec<Pattern> {
 
 fn kept_if(mut is_kept: impl FnMut(UnsyncedChange<'_>) -> bool + 'static) -> Pattern {
     Box::new(move |unsynced| if is_kept(unsynced) { PowerLossEffect::Kept } else { PowerLossEffect::Dropped })
-}
-
-/// Pseudo-random numbers that depend only on the seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 ^ self.0 >> 29
-    }
 }
 
 /// Cuts the power at every change in every way. Returns how often an acknowledged commit was lost.

@@ -1,4 +1,7 @@
 //! A seeded random number generator, so that a demo can be repeated.
+//!
+//! Tests use `outlast-random`. The binary does not, because it does not depend on crates of `testing/`, and a generator
+//! of four lines needs no dependency.
 
 /// A `SplitMix64` generator. Good enough to choose where to kill, and for nothing else.
 #[derive(Debug)]

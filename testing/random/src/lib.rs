@@ -1,7 +1,7 @@
 //! Seeded random numbers: the same seed gives the same numbers in every version and on every machine.
 //!
-//! The simulator, the comparison of two stores and the torture test draw from it. Regression tests pin seeds of the
-//! simulator, so the algorithm must not change.
+//! All tests that need random numbers draw from it. Regression tests pin seeds of the simulator, so the algorithm must
+//! not change.
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::time::Duration;
@@ -64,13 +64,13 @@ impl SeededRandom {
 
     /// Returns mostly one of the last few of these. Most operations use recent things, and the choice stays the same if
     /// much earlier operations are removed.
-    pub(crate) fn recent<T: Clone>(&mut self, things: &[T]) -> Option<T> {
+    pub fn recent<T: Clone>(&mut self, things: &[T]) -> Option<T> {
         let few = if self.percent(85) { 4 } else { things.len() };
         self.one_if_any(&things[things.len().saturating_sub(few)..])
     }
 
     /// Returns mostly one of the likely things, preferring recent ones, and otherwise one of the others.
-    pub(crate) fn likely_or_other<T: Clone>(&mut self, likely: &[T], others: &[T]) -> Option<T> {
+    pub fn likely_or_other<T: Clone>(&mut self, likely: &[T], others: &[T]) -> Option<T> {
         let (first, second) = if self.percent(85) { (likely, others) } else { (others, likely) };
         self.recent(first).or_else(|| self.recent(second))
     }
