@@ -25,9 +25,9 @@ const READ_BYTES: usize = 16 << 10;
 /// The maximum length of the line that starts a chunk.
 const CHUNK_LINE_BYTES: usize = 256;
 
-/// How long a client may take to read why it was rejected. Closing earlier, with unread bytes, would discard
-/// the answer.
-const REJECTION_READ_TIME: Duration = Duration::from_secs(1);
+/// How long a client may take to read the last answer if it is still sending. Closing earlier, with unread bytes,
+/// would discard the answer.
+const LAST_ANSWER_READ_TIME: Duration = Duration::from_secs(1);
 
 /// The rejected request of a connection, counted from zero, and the reason.
 #[derive(Clone, Default)]
@@ -94,7 +94,7 @@ impl HeadRejection {
 pub(crate) struct HeadCheckedStream<T> {
     inner: T,
     heads: HeadParser,
-    /// Limits the time for a rejected client that keeps sending.
+    /// Limits the time for a client that keeps sending after its last answer.
     discard_timeout: Option<Pin<Box<Sleep>>>,
 }
 
@@ -156,11 +156,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HeadCheckedStream<T> {
         if this.discard_timeout.is_none() {
             ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
         }
-        if this.heads.state != HeadState::Rejected {
+        // Between requests, the client has its answer.
+        if this.heads.state == HeadState::Head {
             return Poll::Ready(Ok(()));
         }
         let patience =
-            this.discard_timeout.get_or_insert_with(|| Box::pin(tokio::time::sleep(REJECTION_READ_TIME)));
+            this.discard_timeout.get_or_insert_with(|| Box::pin(tokio::time::sleep(LAST_ANSWER_READ_TIME)));
         if patience.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }

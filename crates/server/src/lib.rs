@@ -24,6 +24,7 @@ mod server;
 mod server_state;
 mod session_broadcast;
 mod sse;
+mod unread_body;
 
 pub use api::document;
 pub use outlast_http::request_auth::OriginPolicy;

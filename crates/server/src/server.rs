@@ -8,6 +8,7 @@ use crate::metrics::HttpMetrics;
 use crate::rerun::{RerunLimiter, Rerunner};
 use crate::server_state::{ServerState, ServerStateInner};
 use crate::session_broadcast::SessionBroadcasts;
+use crate::unread_body::TrackedBody;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
@@ -220,7 +221,7 @@ impl Server {
             stopping: watch::Sender::new(false),
             slots: Arc::new(Semaphore::new(limits.connections)),
             idle: IdleConnections::default(),
-            limits: limits.clone(),
+            limits: Arc::new(limits.clone()),
         };
         let looked_at = shared.keys.run_checks(&shared.http.runtime);
         tokio::pin!(stop, looked_at);
@@ -287,7 +288,7 @@ struct ConnectionHandler {
     stopping: watch::Sender<bool>,
     slots: Arc<Semaphore>,
     idle: IdleConnections,
-    limits: ServerLimits,
+    limits: Arc<ServerLimits>,
 }
 
 impl ConnectionHandler {
@@ -301,9 +302,10 @@ impl ConnectionHandler {
         let (asks, is_stopping) = (asked.clone(), self.stopping.subscribe());
         let (connection, refusal, requests) =
             (self.idle.open(peer.ip()), HeadRejection::default(), AtomicU64::new(0));
-        let (activity, refused) = (connection.clone(), refusal.clone());
-        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        let (activity, refused, limits) = (connection.clone(), refusal.clone(), self.limits.clone());
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             asks.notify_one();
+            let (mut request, unread) = TrackedBody::of(request);
             let active = activity.begin();
             let refused = refused.fault_of(requests.fetch_add(1, Ordering::Relaxed));
             request.extensions_mut().insert(Peer(peer.ip()));
@@ -311,10 +313,11 @@ impl ConnectionHandler {
                 None => Either::Left(service.call(request)),
                 Some(fault) => Either::Right(future::ready(Ok(rejection_response(fault)))),
             };
-            let is_stopping = is_stopping.clone();
+            let (is_stopping, limits) = (is_stopping.clone(), limits.clone());
             async move {
                 let mut answer = answer.await?;
-                if *is_stopping.borrow() || refused.is_some() {
+                let is_read = unread.discard(&limits).await;
+                if !is_read || *is_stopping.borrow() || refused.is_some() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(answer.map(|body| ActiveBody { body, _active: active }))

@@ -329,6 +329,10 @@ pub struct ServerLimits {
     pub body_bytes: usize,
     /// How long a request's body may take to arrive, not counting attachments.
     pub body_wait: Duration,
+    /// Bytes of a request's body that are read after its answer is ready, so that the connection stays usable.
+    pub unread_body_bytes: usize,
+    /// How long such a rest of a body may take to arrive. The answer waits for it.
+    pub unread_body_wait: Duration,
     /// Bytes of a request's line and headers.
     pub header_bytes: usize,
     /// Headers of a request.
@@ -396,6 +400,8 @@ impl Default for ServerLimits {
         Self {
             body_bytes: 8 << 20,
             body_wait: Duration::from_secs(30),
+            unread_body_bytes: 256 << 10,
+            unread_body_wait: Duration::from_secs(2),
             header_bytes: 32 << 10,
             headers: 64,
             header_wait: Duration::from_secs(10),

@@ -17,5 +17,6 @@ mod quota;
 mod routes;
 mod search;
 mod stage;
+mod unread_bodies;
 mod validation;
 mod wires;
