@@ -1,11 +1,12 @@
-//! Limits the open event streams, in total and per caller, and the concurrent requests per caller.
+//! Limits the open event streams and downloads, in total and per caller, and the concurrent requests per caller.
+use futures_util::{Stream, StreamExt};
 use outlast_vocab::access::{Access, OrgVisibility};
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The open streams.
+/// The open streams: events and downloads.
 #[derive(Default)]
 pub struct StreamLimiter(CallerCounts);
 
@@ -66,6 +67,16 @@ impl CallerCounts {
         }
         *own += 1;
         Ok(CallerSlot { tally: self.clone(), caller })
+    }
+}
+
+impl CallerSlot {
+    /// Returns the stream with this slot, which is released when the stream is dropped.
+    pub fn hold_during<T>(self, stream: impl Stream<Item = T>) -> impl Stream<Item = T> {
+        stream.map(move |item| {
+            let _slot = &self;
+            item
+        })
     }
 }
 

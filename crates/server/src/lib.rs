@@ -25,6 +25,7 @@ mod server_state;
 mod session_broadcast;
 mod sse;
 mod unread_body;
+mod write_timeout;
 
 pub use api::document;
 pub use outlast_http::request_auth::OriginPolicy;

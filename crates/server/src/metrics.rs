@@ -65,7 +65,7 @@ impl HttpMetrics {
             "Sessions that it could drive at the same time.",
             load.most as u64,
         );
-        gauge("outlast_streams_open", "Streams of events that are open.", streams as u64);
+        gauge("outlast_streams_open", "Event streams and downloads that are open.", streams as u64);
         gauge("outlast_store_bytes", "Bytes that the database takes.", store_bytes);
         out.push_str("# HELP outlast_http_requests_total Requests that were answered.\n");
         out.push_str("# TYPE outlast_http_requests_total counter\n");

@@ -9,6 +9,7 @@ use crate::rerun::{RerunLimiter, Rerunner};
 use crate::server_state::{ServerState, ServerStateInner};
 use crate::session_broadcast::SessionBroadcasts;
 use crate::unread_body::TrackedBody;
+use crate::write_timeout::WriteTimeoutStream;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
@@ -323,6 +324,7 @@ impl ConnectionHandler {
                 Ok::<_, Infallible>(answer.map(|body| ActiveBody { body, _active: active }))
             }
         });
+        let stream = WriteTimeoutStream::new(stream, self.limits.write_wait);
         let stream = HeadCheckedStream::new(stream, self.limits.header_bytes, refusal);
         let idle = connection;
         let connection = hyper::server::conn::http1::Builder::new()

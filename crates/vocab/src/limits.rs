@@ -339,6 +339,8 @@ pub struct ServerLimits {
     pub headers: usize,
     /// How long a request's headers may take to arrive.
     pub header_wait: Duration,
+    /// How long a client may take none of an answer's bytes before its connection is closed.
+    pub write_wait: Duration,
     /// Connections at the same time. An additional one waits for [`ServerLimits::connection_wait`] and is
     /// then asked to retry.
     pub connections: usize,
@@ -350,9 +352,9 @@ pub struct ServerLimits {
     pub requests_per_caller: usize,
     /// Bytes of request bodies in memory at the same time.
     pub bodies_bytes: usize,
-    /// Event streams at the same time. Fewer than connections, so that other requests can connect.
+    /// Event streams and downloads at the same time. Fewer than connections, so that other requests can connect.
     pub streams: usize,
-    /// Event streams of one caller at the same time.
+    /// Event streams and downloads of one caller at the same time.
     pub streams_per_caller: usize,
     /// Bytes of a session's events that are buffered for streams that lag behind. The newest event is always
     /// kept.
@@ -405,6 +407,7 @@ impl Default for ServerLimits {
             header_bytes: 32 << 10,
             headers: 64,
             header_wait: Duration::from_secs(10),
+            write_wait: Duration::from_mins(1),
             connections: 4_096,
             connection_wait: Duration::from_secs(1),
             requests_at_once: 1_024,

@@ -42,11 +42,16 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     responses((status = 200, body = Vec<u8>, content_type = "application/x-ndjson",
         headers(("outlast-records" = u64, description = "The number of records in the file."))), ProblemResponses),
     security(("key" = ["read"])))]
-async fn export(caller: Caller<Reads>, PathParam(session): PathParam<SessionId>) -> ApiResult<Response> {
+async fn export(
+    caller: Caller<Reads>,
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+) -> ApiResult<Response> {
     let runtime = &caller.runtime;
     let export =
         Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
     let (_, records) = export.progress();
+    let slot = shared.http.streams.open(runtime.access(), &shared.http.limits)?;
     let pieces = stream::unfold(Some(export), |export| async move {
         let mut export = export?;
         match export.piece().await {
@@ -55,7 +60,7 @@ async fn export(caller: Caller<Reads>, PathParam(session): PathParam<SessionId>)
             Err(error) => Some((Err(error), None)),
         }
     });
-    let mut response = Body::from_stream(pieces).into_response();
+    let mut response = Body::from_stream(slot.hold_during(pieces)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     headers.insert(RECORDS, HeaderValue::from(records));

@@ -55,10 +55,12 @@ async fn list(
     security(("key" = ["read"])))]
 async fn read(
     caller: Caller<Reads>,
+    State(shared): State<ServerState>,
     PathParams(session, id): PathParams<SessionId, AttachmentId>,
 ) -> ApiResult<Response> {
     let attachments = caller.runtime.attachments();
     let view = attachments.info(session, id).await?;
+    let slot = shared.http.streams.open(caller.runtime.access(), &shared.http.limits)?;
     // The stream borrows from `attachments`, so the task that reads it owns both.
     let pieces = stream::once(async move {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
@@ -77,7 +79,7 @@ async fn read(
         stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
     })
     .flatten();
-    let mut response = Body::from_stream(pieces).into_response();
+    let mut response = Body::from_stream(slot.hold_during(pieces)).into_response();
     let headers = response.headers_mut();
     let media_type = HeaderValue::from_str(view.attachment.media_type.as_str())
         .map_err(|_| Error::new(Kind::Internal, "a media type does not fit a header"))?;

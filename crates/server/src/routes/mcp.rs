@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use futures_util::StreamExt;
 use outlast_api::problem::Problem;
 use outlast_http::caller::{Caller, Reads};
 use outlast_http::extract::read_body;
@@ -101,12 +100,7 @@ async fn answer_counted(
 ) -> ApiResult<Response> {
     let open = shared.http.streams.open(caller.runtime.access(), &shared.http.limits)?;
     let response = pass_to_endpoint(caller, shared, request).await?;
-    Ok(response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |piece| {
-            let _open = &open;
-            piece
-        }))
-    }))
+    Ok(response.map(|body| Body::from_stream(open.hold_during(body.into_data_stream()))))
 }
 
 async fn pass_to_endpoint(

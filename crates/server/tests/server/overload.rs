@@ -295,3 +295,50 @@ async fn excess_request_is_refused_but_health_check_answers() {
     assert_eq!(stage.get("/v1/sessions").await.status, 200);
     stage.stop().await;
 }
+
+/// Attaches a file that does not fit into the buffers of both sides of a connection. Returns its path.
+async fn large_file(stage: &Stage) -> String {
+    let large = "x".repeat(30 << 20);
+    let form = format!(
+        "--B\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{{\"text\": \"hello\"}}\r\n--B\r\n\
+         content-disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\ncontent-type: text/plain\r\n\r\n{large}\r\n--B--\r\n"
+    );
+    let sent = stage.request("POST", "/v1/turns?wait=20").bytes("multipart/form-data; boundary=B", form);
+    let session = sent.send().await.ok()["session"].as_str().unwrap().to_owned();
+    let list = format!("/v1/sessions/{session}/attachments");
+    let id = stage.get(&list).await.ok()["items"][0]["id"].as_str().unwrap().to_owned();
+    format!("{list}/{id}")
+}
+
+#[tokio::test]
+async fn download_that_is_never_read_is_cut_off() {
+    let limits = ServerLimits {
+        connections: 1,
+        connection_wait: Duration::from_secs(20),
+        write_wait: Duration::from_millis(200),
+        ..ServerLimits::default()
+    };
+    let stage = Stage::with(|door| door, limits).await;
+    let file = large_file(&stage).await;
+    let silent = stage.request("GET", &file).download().await;
+    assert_eq!(stage.get("/v1/sessions").await.status, 200);
+    let (bytes, is_whole) = silent.rest().await;
+    assert!(!is_whole, "{bytes} bytes came");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn downloads_of_a_caller_are_limited() {
+    let limits = ServerLimits { streams_per_caller: 2, ..ServerLimits::default() };
+    let stage = Stage::with(|door| door, limits).await;
+    let file = large_file(&stage).await;
+    let export = file.split_once("/attachments").unwrap().0.to_owned() + "/export";
+    let open = [stage.request("GET", &file).download().await, stage.request("GET", &export).download().await];
+    for path in [&file, &export] {
+        let refused = stage.get(path).await;
+        assert_eq!((refused.status, refused.code().as_str()), (429, "caller.busy"));
+    }
+    drop(open);
+    while stage.get("/metrics").await.body.contains("outlast_streams_open 2") {}
+    stage.stop().await;
+}
