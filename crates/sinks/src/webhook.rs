@@ -10,7 +10,7 @@ use crate::message;
 use crate::signature::WebhookSecrets;
 use outlast_ports::ResultFuture;
 use outlast_ports::sink::{Sink, SinkOutput};
-use outlast_tools::egress::{Egress, EgressRules, Network, PostResponse};
+use outlast_tools::egress::{Egress, EgressRules, Network, PostResponse, secret_url_parts};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::message::shown;
 use outlast_vocab::redaction::redact;
@@ -61,7 +61,7 @@ impl WebhookSink {
 
     /// Redacts the secrets and the secret parts of the URL in a response, in case it echoes them.
     fn redact_response(&self, body: &[u8]) -> String {
-        let parts = secret_parts(&self.url);
+        let parts = secret_url_parts(&self.url);
         redact(&self.secrets.redact(&String::from_utf8_lossy(body)), parts.iter().map(String::as_str))
     }
 
@@ -108,35 +108,6 @@ fn origin(url: &Url) -> String {
 fn display_url(url: &Url) -> String {
     let rest = if matches!(url.path(), "" | "/") && url.query().is_none() { "" } else { "/…" };
     format!("{}{rest}", origin(url))
-}
-
-/// Returns the parts of a URL that may be secret: path and query, each segment of the path and each value of the query.
-/// Segments and values are returned in their written and in their decoded form.
-fn secret_parts(url: &Url) -> Vec<String> {
-    let (path, query) = (url.path(), url.query().unwrap_or_default());
-    let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
-    let mut parts = vec![format!("{path}?{query}"), path.to_owned(), query.to_owned()];
-    for part in path.split('/').chain(values) {
-        parts.extend([part.to_owned(), percent_decode(part), percent_decode(&part.replace('+', " "))]);
-    }
-    parts
-}
-
-/// Decodes percent-encoding.
-fn percent_decode(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        let encoded = after.first_chunk().copied().filter(|_| *first == b'%').and_then(hex_byte);
-        bytes.push(encoded.unwrap_or(*first));
-        rest = if encoded.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Parses two hexadecimal digits.
-fn hex_byte(digits: [u8; 2]) -> Option<u8> {
-    let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
-    Some((value(digits[0])? << 4) | value(digits[1])?)
 }
 
 /// Removes the path of this URL from an error text of the egress client.
@@ -233,15 +204,6 @@ mod tests {
             assert_eq!(echoed, "no such hook: [redacted], short", "{part}");
         }
         assert_eq!(webhook.redact_response(b"bad key, b or c"), "bad key, b or c");
-    }
-
-    #[test]
-    fn percent_encoding_is_decoded() {
-        for (text, want) in
-            [("a%2Fb%c3%a9", "a/bé"), ("100%", "100%"), ("%2", "%2"), ("%+f%zz", "%+f%zz"), ("", "")]
-        {
-            assert_eq!(percent_decode(text), want);
-        }
     }
 
     #[test]

@@ -14,10 +14,12 @@ mod lookup;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod url_secrets;
 
 pub use address::AddressScope;
 pub use lookup::{NameResolver, SystemNameResolver};
 pub use rules::{EgressRules, HostRule, Network, URL_BYTES};
+pub use url_secrets::secret_url_parts;
 
 use body::{BodyProgress, DecodedBody};
 use lookup::CheckedResolver;
