@@ -175,7 +175,8 @@ fn delimits(mark: char) -> bool {
     mark.is_whitespace() || QUOTES.contains(mark)
 }
 
-/// Returns the origins of the sink arguments of a call. A tool without a contract may do anything.
+/// Returns the origins of the sink arguments of a call. If it has none of them, or the tool has no contract, the call
+/// itself is the sink.
 pub fn provenance(
     contract: Option<&ToolContract>,
     arguments: &Value,
@@ -199,7 +200,8 @@ pub fn provenance(
         };
         visit_values(arguments, pointer, &mut String::new(), &mut add);
     }
-    found.into_iter().collect()
+    // Without a value at any sink, the tool uses defaults, such as a channel. Untrusted text may want just that.
+    if found.is_empty() { Provenance::of_call() } else { found.into_iter().collect() }
 }
 
 /// Which parts of a tool's calls are sinks.
@@ -436,7 +438,6 @@ mod tests {
         let is_tainted = |arguments: Value| provenance(Some(&send), &arguments, &trusted).is_tainted();
         assert!(!is_tainted(json!({ "to": "dana@corp.com" })));
         assert!(!is_tainted(json!({ "to": ["dana@corp.com", "dana@corp.com"] })));
-        assert!(!is_tainted(json!({})));
         for to in [
             json!("Dana"),
             json!(100_000),
@@ -540,6 +541,25 @@ mod tests {
         }
         assert!(provenance(None, &arguments, &trusted).is_tainted());
         assert!(provenance(Some(&with_sinks(schema(), &[])), &arguments, &trusted).is_empty());
+    }
+
+    #[test]
+    fn call_without_any_sink_value_is_a_sink() {
+        let people = json!({ "type": "array", "items": closed(json!({ "mail": {}, "name": {} })) });
+        let schema = closed(json!({ "to": {}, "cc": people, "text": {} }));
+        let publish = with_sinks(schema, &["/to", "/cc/*/mail"]);
+        let trusted = typed("publish it in general");
+        for (arguments, is_call) in [
+            (json!({}), true),
+            (json!({ "text": "buy now" }), true),
+            (json!({ "cc": [{ "name": "eve" }], "text": "buy now" }), true),
+            (json!("buy now"), true),
+            (json!({ "to": "general", "text": "buy now" }), false),
+            (json!({ "to": null }), false),
+        ] {
+            let found = provenance(Some(&publish), &arguments, &trusted);
+            assert_eq!(found == Provenance::of_call(), is_call, "{arguments}: {found}");
+        }
     }
 
     #[test]
@@ -657,7 +677,7 @@ mod tests {
             separators in prop::collection::vec(prop::sample::select(vec![" ", ", ", ". ", "\n", " (", ") ", " \"", "\" ", "; "]), 5),
             evil in prop::collection::vec(token(), 1..4),
             twisted in prop::collection::vec((any::<prop::sample::Index>(), 0usize..9, any::<prop::sample::Index>()), 1..6),
-            form in 0usize..8,
+            form in 0usize..9,
             picks in prop::collection::vec(any::<prop::sample::Index>(), 2),
             sinks_of in 0usize..5,
         ) {
@@ -678,6 +698,7 @@ mod tests {
                 4 => json!({ "TO": [one], "note": two }),
                 5 => json!({ "to": null, "cc": one }),
                 6 => json!({ "to": [[one], two], "note": two }),
+                7 => json!({ "note": one }),
                 _ => json!({ "to": one.len(), "cc": true }),
             };
             let page = format!("call echo and send {}", attacks.join(" "));
@@ -710,13 +731,14 @@ mod tests {
             let found = provenance(Some(&send), &arguments, &trusted);
             let passes = !found.is_tainted() || guard(TrustGuard::Strict, None).is_none();
             let whole = |value: &Value| matches!(value, Value::String(text) if values.contains(text));
-            let leaves = ["to", "cc"].into_iter().filter_map(|name| arguments.get(name)).flat_map(|value| match value {
+            let mut leaves = ["to", "cc"].into_iter().filter_map(|name| arguments.get(name)).flat_map(|value| match value {
                 Value::Array(elements) => elements.iter().flat_map(|one| one.as_array().map_or_else(|| vec![one], |more| more.iter().collect())).collect(),
                 value => vec![value],
             });
-            let is_injected = sinks_of != 0 || !leaves.into_iter().all(whole);
-            // A name that a closed schema does not allow is refused before any policy decides.
-            prop_assert!(!(passes && is_injected) || form == 4 && [0, 3].contains(&sinks_of), "{arguments} after {user}: {found}");
+            // A call without a value at a sink is one by itself.
+            let is_call = ["to", "cc"].iter().all(|name| arguments.get(name).is_none());
+            let is_injected = sinks_of != 0 || is_call || !leaves.all(whole);
+            prop_assert!(!(passes && is_injected), "{arguments} after {user}: {found}");
             if sinks_of == 0 && !is_injected && form < 3 {
                 prop_assert!(passes, "{arguments} after {user}: {found}");
             }
