@@ -1,5 +1,34 @@
 //! The tables, as numbered migrations, and the check that a file belongs to Outlast.
 //!
+//! `outlast_ledger::rows` has the rows and the traits over them, one file per concern. A unit of work gets `Rows`, and
+//! a query gets `QueryRows`; both combine the traits of all concerns. Keys are small integers, because an index over
+//! random ids halves the write rate of a journal. The body of a record is a version byte and JSON ([`Fact::encode`]).
+//! A new version is added beside the old ones, and fixtures of every version decode forever.
+//!
+//! | table | one row per |
+//! |---|---|
+//! | `orgs` | organisation; the default one has id zero |
+//! | `sessions` | session: organisation, key, state, fence, worker, lease, wake time, end of the chain, active turn, worker deaths, last imported record |
+//! | `turns` | input: idempotency key, fingerprint, head, state, range of its messages, the message it follows, the record that ended it |
+//! | `records` | record: `seq` (cursor in the session), `pos` (cursor over all sessions), `node` (part of the transcript), hash, body or blob |
+//! | `heads` | head and the message it points to |
+//! | `claims` | call without an outcome, or with an unknown one, and the fence under which it may be settled |
+//! | `waits`, `resolutions` | wait of a parked turn (key, kind, deadline); first and only resolution of a wait |
+//! | `session_values` | named value of a session |
+//! | `attachments`, `outside` | attachment of a session; content stored outside the database, with its number of uses (zero: to be deleted) |
+//! | `sinks`, `deliveries` | sink with its feed cursor; output not delivered yet (due time, attempts, last failure; no due time: given up) |
+//! | `purses`, `holds` | budget account and period (spent, reserved, lost, limits); reservation for one effect |
+//! | `owed` | payment outbox: a payment whose end the payment authority has not confirmed |
+//! | `rates` | rate limit of an organisation: when the next call fits, end of the queue |
+//! | `votes`, `notices`, `grants` | vote on an open approval, one per person; approval with due reminders; approval for the rest of a session |
+//! | `api_keys` | API key: organisation, principal, scopes, keyed hash of the secret, expiry, revocation |
+//! | `audit` | action of a principal; kept when its session is deleted |
+//! | `partials` | piece of an unfinished reply that the model can continue; deleted with the complete reply |
+//! | `said`, `heard` | message in the full-text index; newest messages, indexed in the next batch |
+//! | `blobs` | content over 16 KiB, attachment, or package with its tool contracts, by hash with its number of uses; packages stay |
+//! | `configs` | version of an agent, harness or capability; never changes, and turns use pinned packages instead |
+//! | `meta` | the secret that signs completion keys; the number of sweeps |
+//!
 //! PostgreSQL can use the same tables and columns: `INTEGER` is its `bigint`, `BLOB` its `bytea`, and
 //! everything after a closing parenthesis is dropped. Ids are 16 bytes, hashes 32, times milliseconds, flags
 //! 0 or 1. A released migration never changes. Add a new one after it, with a fixture of the database before
