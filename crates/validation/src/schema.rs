@@ -111,17 +111,12 @@ impl Schema {
         Ok(Self { graph, validator })
     }
 
-    /// Measures a schema without compiling it.
+    /// Measures a schema without compiling it. Returns its size with its references expanded.
     ///
     /// # Errors
     /// Returns why [`Self::new`] would refuse the schema before it compiles it.
-    pub fn measure(schema: &Value) -> Result<(), SchemaError> {
-        measured(schema).map(drop)
-    }
-
-    /// Returns the size of the schema with its references expanded.
-    pub fn size(&self) -> u64 {
-        self.graph.size
+    pub fn measure(schema: &Value) -> Result<u64, SchemaError> {
+        measured(schema).map(|graph| graph.size)
     }
 
     /// Returns whether [`Self::check`] is quick for this value and uses little stack. Otherwise, run it on a

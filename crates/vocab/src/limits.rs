@@ -54,8 +54,14 @@ pub const ARCHIVE_BYTES: u64 = 1 << 30;
 pub const ARCHIVE_LINE_BYTES: usize = 64 << 20;
 
 /// The most parts of an external JSON Schema, with its references and repetitions expanded. Not a setting,
-/// like the next three limits: a replay in another process must decide like the first run.
+/// like the next five limits: a replay in another process must decide like the first run.
 pub const SCHEMA_SIZE: u64 = 20_000;
+
+/// The most parts of the schemas of all tools of an agent together, counted as for [`SCHEMA_SIZE`].
+pub const CATALOGUE_SIZE: u64 = 200_000;
+
+/// The largest schema that is compiled inline. Larger ones are compiled on a separate thread.
+pub const SCHEMA_SIZE_INLINE: u64 = 500;
 
 /// The deepest nesting of references and combinations that apply to the same value.
 pub const SCHEMA_NESTING: u64 = 128;

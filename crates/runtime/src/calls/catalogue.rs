@@ -1,8 +1,9 @@
 //! The tools of this process: finds them by name, with the schemas of their arguments.
 use crate::calls::client_tool_provider::ClientToolProvider;
+use crate::limits::fair_permits::WorkOwner;
+use crate::limits::validation::MeasuredSchema;
 use crate::turn::output_schema::fits;
 use outlast_ports::tool::ToolProvider;
-use outlast_validation::Schema;
 use outlast_vocab::limits;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::tool::{CallSinks, ClientTool, ToolContract};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// Schema keywords that allow properties beyond those listed.
 const OPEN_KEYWORDS: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
 
-/// All tools, each with its compiled input schema.
+/// All tools, each with its input schema.
 pub struct ToolCatalogue {
     tools: BTreeMap<ToolName, CatalogueTool>,
 }
@@ -22,7 +23,7 @@ pub struct ToolCatalogue {
 #[derive(Clone)]
 struct CatalogueTool {
     provider: Arc<dyn ToolProvider>,
-    schema: Arc<Schema>,
+    schema: Arc<MeasuredSchema>,
 }
 
 impl std::fmt::Debug for ToolCatalogue {
@@ -49,7 +50,7 @@ impl ToolCatalogue {
                 let name = manifest.name;
                 let contract = provider.contract(&name).ok_or_else(|| unknown(&name, &[]))?;
                 let whose = format!("the input schema of tool `{name}` is");
-                let schema = compiled(&contract.input, &whose, Kind::ConfigInvalid)?;
+                let schema = Arc::new(MeasuredSchema::new(&contract.input, whose, Kind::ConfigInvalid)?);
                 check_sinks(contract)?;
                 if tools.contains_key(&name) {
                     let detail = format!("two tools are called `{name}`; names must be unique");
@@ -58,11 +59,13 @@ impl ToolCatalogue {
                 tools.insert(name, CatalogueTool { provider: provider.clone(), schema });
             }
         }
+        check_size(&tools)?;
+        tools.values().try_for_each(|entry| entry.schema.compile_now())?;
         Ok(Self { tools })
     }
 
     /// Adds the tools that the sender of an input runs. A duplicate name is an error, because the model could
-    /// not tell them apart.
+    /// not tell them apart. Their schemas are compiled later ([`ToolCatalogue::compile`]).
     pub(crate) fn with_client(self: &Arc<Self>, client: &[ClientTool]) -> Result<Arc<Self>, Error> {
         if client.is_empty() {
             return Ok(self.clone());
@@ -71,7 +74,7 @@ impl ToolCatalogue {
         let (mut tools, mut size) = (self.tools.clone(), 0);
         for ClientTool { name, input, .. } in client {
             let whose = format!("the parameters of tool `{name}` are");
-            let schema = compiled(input, &whose, Kind::InputInvalid)?;
+            let schema = Arc::new(MeasuredSchema::new(input, whose, Kind::InputInvalid)?);
             size += schema.size();
             if size > limits::SCHEMA_SIZE {
                 let detail = format!(
@@ -90,7 +93,7 @@ impl ToolCatalogue {
     }
 
     /// Returns these tools with the input schemas of the pinned contracts, which may differ from the current
-    /// ones.
+    /// ones. They are compiled when a call first needs them.
     pub(crate) fn with_pinned_schemas(
         self: &Arc<Self>,
         contracts: &[ToolContract],
@@ -106,10 +109,19 @@ impl ToolCatalogue {
         for ToolContract { name, input, .. } in differing {
             if let Some(entry) = tools.get_mut(name) {
                 let whose = format!("the input schema that tool `{name}` had is");
-                entry.schema = compiled(input, &whose, Kind::PackageUnavailable)?;
+                entry.schema = Arc::new(MeasuredSchema::new(input, whose, Kind::PackageUnavailable)?);
             }
         }
+        check_size(&tools)?;
         Ok(Arc::new(Self { tools }))
+    }
+
+    /// Compiles the schemas of these tools that were not compiled before. An invalid one is an error.
+    pub(crate) async fn compile(&self, client: &[ClientTool], owner: WorkOwner) -> Result<(), Error> {
+        for entry in client.iter().filter_map(|tool| self.tools.get(&tool.name)) {
+            entry.schema.compile(owner).await?;
+        }
+        Ok(())
     }
 
     /// Returns the names of all tools.
@@ -130,20 +142,35 @@ impl ToolCatalogue {
     /// Describes what a call would do, without running it. Arguments are checked as in a real call.
     pub async fn preview(&self, tool: &ToolName, arguments: &Value) -> Result<Option<String>, Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
-        fits(&entry.schema, arguments).await?;
+        fits(&entry.schema, arguments, None).await?;
         entry.provider.preview(tool, arguments).await
     }
 
     /// Checks arguments against the tool's schema.
-    pub(crate) async fn takes(&self, tool: &ToolName, arguments: &Value) -> Result<(), Error> {
+    pub(crate) async fn takes(
+        &self,
+        tool: &ToolName,
+        arguments: &Value,
+        owner: WorkOwner,
+    ) -> Result<(), Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
-        fits(&entry.schema, arguments).await
+        fits(&entry.schema, arguments, owner).await
     }
 }
 
-/// Compiles the schema of a tool's arguments. An invalid schema is an error of this kind.
-fn compiled(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Schema>, Error> {
-    Schema::new(schema).map(Arc::new).map_err(|error| error.of(whose, kind))
+/// Rejects tools whose schemas together are too large to compile in reasonable time.
+fn check_size(tools: &BTreeMap<ToolName, CatalogueTool>) -> Result<(), Error> {
+    let size: u64 = tools.values().map(|entry| entry.schema.size()).sum();
+    if size <= limits::CATALOGUE_SIZE {
+        return Ok(());
+    }
+    let detail = format!(
+        "catalogue_size is limited to {} for the schemas of all tools of an agent together, but these {} tools need {size}; \
+         leave out tools",
+        limits::CATALOGUE_SIZE,
+        tools.len()
+    );
+    Err(Error::new(Kind::LimitExceeded, detail))
 }
 
 /// Rejects a sink that no argument can match: the guard would never see it, and the call would run.
@@ -205,4 +232,52 @@ pub(crate) fn unknown(tool: &ToolName, visible: &[ToolContract]) -> Error {
     let names: Vec<&str> = visible.iter().map(|contract| contract.name.as_str()).collect();
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Error::new(Kind::ToolUnknown, format!("no tool is called `{tool}`; there are: {there}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use outlast_vocab::limits::{CATALOGUE_SIZE, SCHEMA_SIZE};
+    use serde_json::{Map, json};
+
+    fn tool(name: &str, input: Value) -> ClientTool {
+        ClientTool { name: name.parse().unwrap(), description: String::new(), input }
+    }
+
+    fn catalogue(tools: &[ClientTool]) -> Result<Arc<ToolCatalogue>, Error> {
+        ToolCatalogue::new(vec![Arc::new(ClientToolProvider::new(tools))]).map(Arc::new)
+    }
+
+    /// Returns tools whose schemas are too large together.
+    fn large_tools() -> Vec<ClientTool> {
+        let parts = SCHEMA_SIZE / 2;
+        let properties: Map<String, Value> = (0..parts / 2).map(|n| (n.to_string(), json!({}))).collect();
+        let input = json!({ "type": "object", "properties": properties });
+        (0..=4 * CATALOGUE_SIZE / parts).map(|n| tool(&format!("tool_{n}"), input.clone())).collect()
+    }
+
+    #[test]
+    fn tools_of_an_agent_share_a_schema_size() {
+        let refused = catalogue(&large_tools()).unwrap_err();
+        assert_eq!(refused.kind(), Kind::LimitExceeded);
+        assert!(refused.detail().starts_with("catalogue_size is limited to 200000"), "{refused}");
+    }
+
+    #[test]
+    fn pinned_schemas_share_a_schema_size() {
+        let large = large_tools();
+        let small: Vec<_> = large.iter().map(|one| ClientTool { input: json!({}), ..one.clone() }).collect();
+        let pinned: Vec<_> = large.iter().map(ClientTool::contract).collect();
+        let refused = catalogue(&small).unwrap().with_pinned_schemas(&pinned).unwrap_err();
+        assert_eq!(refused.kind(), Kind::LimitExceeded);
+    }
+
+    #[test]
+    fn pinned_schema_is_compiled_by_its_first_call() {
+        let pinned = [tool("old", json!({ "type": "any" })).contract()];
+        let tools = catalogue(&[tool("old", json!({}))]).unwrap().with_pinned_schemas(&pinned).unwrap();
+        let takes = tools.takes(&pinned[0].name, &json!({}), None).now_or_never();
+        assert_eq!(takes.unwrap().unwrap_err().kind(), Kind::PackageUnavailable);
+    }
 }

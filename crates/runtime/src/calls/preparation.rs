@@ -160,7 +160,7 @@ pub(crate) async fn whole_arguments<'v>(
     let whole = held.project(arguments, &contract.input).await?;
     tokio::select! {
         biased;
-        fit = hooks.resolved_agent.catalogue.takes(&contract.name, &whole) => fit?,
+        fit = hooks.resolved_agent.catalogue.takes(&contract.name, &whole, hooks.org) => fit?,
         reason = cancel.requested() => return Err(Error::new(Kind::ToolCancelled, reason)),
     }
     Ok(whole)

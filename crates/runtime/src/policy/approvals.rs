@@ -2,6 +2,8 @@
 //!
 //! Only people and programs outside Outlast reach this module. A tool cannot, so an agent never approves its
 //! own calls.
+use crate::limits::validation::MeasuredSchema;
+use crate::turn::output_schema::fits;
 use outlast_ports::store::Store;
 use outlast_ports::votes::{VoteRequest, call_awaiting_approval};
 use outlast_views::{ApprovalProgress, ApprovalQuestion, SessionGrant, Vote, VoteOutcome, WaitingTurn};
@@ -154,7 +156,9 @@ impl Approvals {
         let Some(contract) = contracts.iter().find(|contract| contract.name == question.call.tool) else {
             return Ok(());
         };
-        crate::turn::output_schema::fits_schema(&contract.input, arguments).await
+        let schema =
+            MeasuredSchema::new(&contract.input, "the schema of the arguments is", Kind::InputInvalid)?;
+        fits(&schema, arguments, None).await
     }
 
     async fn question(&self, waiting: WaitingTurn) -> Result<Option<ApprovalQuestion>, Error> {

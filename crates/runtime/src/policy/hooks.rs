@@ -28,7 +28,7 @@ use outlast_vocab::label::{Labels, UntrustedSource};
 use outlast_vocab::message::{HookName, json_size};
 use outlast_vocab::package::Package;
 use outlast_vocab::record::{Fact, HookApplied, TurnEnd};
-use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey, limits};
+use outlast_vocab::{Error, Failure, Kind, Limits, OrgId, ReplayKey, limits};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -125,6 +125,8 @@ impl HookLabels {
 pub(crate) struct EffectHooks<'a> {
     pub(crate) resolved_agent: &'a ResolvedAgent,
     pub(crate) caller: Caller,
+    /// The organisation of the session.
+    pub(crate) org: Option<OrgId>,
     /// The history of the turn.
     pub(crate) history: &'a TurnHistory,
     /// The effect.
@@ -164,7 +166,8 @@ impl<'a> EffectHooks<'a> {
         store: Option<&'a Arc<dyn Store>>,
         key: &'a ReplayKey,
     ) -> Self {
-        Self { resolved_agent: run.agent, caller: run.caller, history, key, store, hook_labels }
+        let (caller, org) = (run.caller, run.org);
+        Self { resolved_agent: run.agent, caller, org, history, key, store, hook_labels }
     }
 
     /// Returns the limits that the agent was resolved with.

@@ -4,6 +4,7 @@
 //! again. An approval is bound to the facts and to the policy version, so changed facts need a new approval. Decisions
 //! about tool calls are in `policy_evaluator`.
 use crate::delivery::live::LiveHub;
+use crate::limits::fair_permits::WorkOwner;
 use crate::limits::validation::redacted;
 use crate::policy::hooks::{HookedModelRequest, reworded};
 use crate::turn::host::{HostTier, TurnJournal};
@@ -153,12 +154,12 @@ impl PolicyPoints<'_> {
         if let Some((set, redact)) = ruling.as_ref().and_then(RecordedDecision::change) {
             // Reasoning that led to tool calls must stay with them.
             let is_other = set.contains_key(TEXT) && !aside;
-            reply.parts = without_thoughts(reply.parts, is_other, redact).await?;
-            reply = reworded(reply, with_text(&text, set, redact).await?);
+            reply.parts = without_thoughts(reply.parts, is_other, redact, self.run.org).await?;
+            reply = reworded(reply, with_text(&text, set, redact, self.run.org).await?);
         }
         if let Some(ruling) = ruling.filter(RecordedDecision::prevents_action) {
             if ruling.refusal().is_some() && is_answer(&reply) {
-                let parts = without_thoughts(reply.parts, true, &[]).await?;
+                let parts = without_thoughts(reply.parts, true, &[], self.run.org).await?;
                 reply = reworded(Reply { parts, ..reply }, WITHHELD_ANSWER.to_owned());
             } else if ruling.refusal().is_some() {
                 reply.parts.retain(|part| part.as_text().is_none());
@@ -318,7 +319,9 @@ impl PolicyPoints<'_> {
         };
         if let Some((set, redact)) = ruling.change() {
             *facts = match facts.get("text").and_then(Value::as_str) {
-                Some(text) if at == PolicyPoint::Output => answer_facts(&with_text(text, set, redact).await?),
+                Some(text) if at == PolicyPoint::Output => {
+                    answer_facts(&with_text(text, set, redact, self.run.org).await?)
+                }
                 _ => with_values_set(facts, set),
             };
         }
@@ -420,11 +423,12 @@ async fn without_thoughts(
     parts: Vec<Part>,
     is_other: bool,
     redact: &[Redaction],
+    owner: WorkOwner,
 ) -> Result<Vec<Part>, Error> {
     let mut left = Vec::new();
     for part in parts {
         let stays = match &part {
-            Part::Reasoning { text, .. } => !is_other && redacted(text, redact).await? == *text,
+            Part::Reasoning { text, .. } => !is_other && redacted(text, redact, owner).await? == *text,
             _ => true,
         };
         left.extend(stays.then_some(part));
@@ -433,8 +437,13 @@ async fn without_thoughts(
 }
 
 /// Returns the text with the changes of a rule applied.
-async fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redaction]) -> Result<String, Error> {
-    redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact).await
+async fn with_text(
+    text: &str,
+    set: &BTreeMap<String, Value>,
+    redact: &[Redaction],
+    owner: WorkOwner,
+) -> Result<String, Error> {
+    redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact, owner).await
 }
 
 /// Returns whether the answer was denied. Then it was replaced, and no other check of it matters.

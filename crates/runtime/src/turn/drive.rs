@@ -11,9 +11,10 @@ use crate::turn::host::{DriveOutcome, Host, HostTier, TurnJournal, TurnProgress}
 use crate::turn::inline_host::not_durable;
 use crate::turn::model::ModelCaller;
 use crate::turn::model_client::{ModelCatalogue, ModelClient};
+use crate::turn::output_schema::OutputSchema;
 use crate::turn::provenance::TextSources;
 use crate::turn::turn_run::TurnRun;
-use crate::turn::{output_schema, undo};
+use crate::turn::undo;
 use crate::views::metrics::WorkerMetrics;
 use outlast_kernel::step::{self, CheckpointStep, EndedTurn, Step, TurnParameters};
 use outlast_ports::clock::{Clock, Entropy};
@@ -90,9 +91,12 @@ impl TurnDriver {
             PolicyOutcome::Wait(wait) => return host.park(vec![wait]).await,
         }
         let TurnAccepted { before, parts, output, .. } = input;
-        if let Some(Err(error)) = output.as_ref().map(output_schema::check_size) {
-            return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
-        }
+        let answer_schema = match output.as_ref().map(OutputSchema::new).transpose() {
+            Ok(schema) => schema,
+            Err(error) => {
+                return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
+            }
+        };
         let models =
             ModelCaller { client: &self.models, attachments: &self.attachments, run, sources, cancel };
         let tools = ToolRunner { services: &self.tools, run, sources, cancel: cancel.clone() };
@@ -109,7 +113,7 @@ impl TurnDriver {
                 Step::CallModel(_) if *signals.stopping.borrow() => return host.hand_back().await,
                 Step::CallModel(ask) => models.ask(ask, host).await,
                 Step::RunTools(batch) => tools::run(&tools, batch, host).await,
-                Step::Checkpoint(at) => checkpoint(policy, cancel, at, host).await,
+                Step::Checkpoint(at) => checkpoint(policy, cancel, at, answer_schema.as_ref(), host).await,
                 Step::Wait(waiting) => return host.park(waiting.waits).await,
                 Step::Done(EndedTurn { end: TurnEnd::Cancelled { reason }, .. }) => {
                     return undo::stop(&tools, reason, host).await;
@@ -140,6 +144,7 @@ async fn checkpoint<H: TurnJournal + TurnProgress>(
     policy: PolicyPoints<'_>,
     cancel: &CancelSignal,
     at: CheckpointStep,
+    schema: Option<&OutputSchema>,
     host: &mut H,
 ) -> Result<Step, Error> {
     let history = host.history();
@@ -152,11 +157,11 @@ async fn checkpoint<H: TurnJournal + TurnProgress>(
         host.flush().await?;
         return Ok(at.resume(joined));
     }
-    let correction = match at.contract() {
-        Some((answer, schema)) if !policy_points::is_answer_withheld(&at, host) => {
+    let correction = match at.contract().zip(schema) {
+        Some(((answer, _), schema)) if !policy_points::is_answer_withheld(&at, host) => {
             tokio::select! {
                 biased;
-                correction = Box::pin(output_schema::correction(&answer, schema)) => Ok(correction?),
+                correction = Box::pin(schema.correction(&answer, policy.run.org)) => Ok(correction?),
                 // A recorded outcome is replayed as it was, even if the turn is cancelled meanwhile.
                 reason = cancel.requested(), if !was_passed => Err(reason),
             }

@@ -1,61 +1,54 @@
 //! Checks the answer of a turn against the output schema of its input, and tool arguments against their schemas.
 //!
 //! Parses and formats only. The bounded validation itself runs in `validation`.
-use crate::limits::validation;
-use outlast_validation::{Schema, SchemaVerdict};
+use crate::limits::fair_permits::WorkOwner;
+use crate::limits::validation::MeasuredSchema;
+use outlast_validation::SchemaVerdict;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind, Limits, limits};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Rejects an invalid or oversized schema before the input that carries it is accepted.
-pub(crate) fn check_schema(schema: &Value, limits: &Limits) -> Result<(), Error> {
+pub(crate) async fn check_schema(schema: &Value, limits: &Limits, owner: WorkOwner) -> Result<(), Error> {
     limits::check("schema_bytes", outlast_vocab::message::json_size(schema), limits.schema_bytes)?;
     limits::check_depth("json_depth", schema, limits.json_depth)?;
-    compiled(schema).map(drop)
+    OutputSchema::new(schema)?.0.compile(owner).await.map(drop)
 }
 
-/// Rejects an oversized schema that an earlier version accepted, before its turn does any work.
-pub(crate) fn check_size(schema: &Value) -> Result<(), Error> {
-    Schema::measure(schema).map_err(|error| error.of(OWNER, Kind::InputInvalid))
-}
+/// The schema of an answer. It is compiled when the first answer is checked.
+#[derive(Debug)]
+pub(crate) struct OutputSchema(MeasuredSchema);
 
-/// The subject of error messages about an output schema.
-const OWNER: &str = "the schema of the answer is";
+impl OutputSchema {
+    /// Measures a schema. Rejects an oversized one that an earlier version accepted, before its turn does any work.
+    pub(crate) fn new(schema: &Value) -> Result<Self, Error> {
+        MeasuredSchema::new(schema, "the schema of the answer is", Kind::InputInvalid).map(Self)
+    }
 
-fn compiled(schema: &Value) -> Result<Arc<Schema>, Error> {
-    Schema::new(schema).map(Arc::new).map_err(|error| error.of(OWNER, Kind::InputInvalid))
-}
-
-/// Checks a value against a schema.
-pub(crate) async fn fits_schema(schema: &Value, value: &Value) -> Result<(), Error> {
-    let schema = Schema::new(schema)
-        .map_err(|error| error.of("the schema of the arguments is", Kind::InputInvalid))?;
-    fits(&Arc::new(schema), value).await
+    /// Returns the correction to send to the model if the answer does not match the schema, or `None` if it does.
+    pub(crate) async fn correction(&self, answer: &str, owner: WorkOwner) -> Result<Option<String>, Error> {
+        let checked = match value_of(answer) {
+            Ok(value) => self.0.check(&value, owner).await?,
+            Err(error) => SchemaVerdict::Errors(vec![error.detail().to_owned()]),
+        };
+        let SchemaVerdict::Errors(errors) = checked else { return Ok(None) };
+        Ok(Some(format!(
+            "The answer does not fit its schema:\n- {}\nAnswer again with JSON that fits this schema, and nothing else:\n{}",
+            errors.join("\n- "),
+            self.0.schema()
+        )))
+    }
 }
 
 /// Checks the arguments of a call against the schema of its tool.
-pub(crate) async fn fits(schema: &Arc<Schema>, arguments: &Value) -> Result<(), Error> {
-    match validation::check(schema, arguments).await? {
+pub(crate) async fn fits(schema: &MeasuredSchema, arguments: &Value, owner: WorkOwner) -> Result<(), Error> {
+    match schema.check(arguments, owner).await? {
         SchemaVerdict::Valid => Ok(()),
         SchemaVerdict::Errors(errors) => {
             let detail = format!("the arguments do not fit the schema; {}", errors.join("; "));
             Err(Error::new(Kind::ToolArgsInvalid, detail))
         }
     }
-}
-
-/// Returns the correction to send to the model if the answer does not match the schema, or `None` if it does.
-pub(crate) async fn correction(answer: &str, schema: &Value) -> Result<Option<String>, Error> {
-    let checked = match value_of(answer) {
-        Ok(value) => validation::check(&compiled(schema)?, &value).await?,
-        Err(error) => SchemaVerdict::Errors(vec![error.detail().to_owned()]),
-    };
-    let SchemaVerdict::Errors(errors) = checked else { return Ok(None) };
-    Ok(Some(format!(
-        "The answer does not fit its schema:\n- {}\nAnswer again with JSON that fits this schema, and nothing else:\n{schema}",
-        errors.join("\n- ")
-    )))
 }
 
 /// Parses the JSON of an answer. A model may have put it into a code fence.
@@ -72,6 +65,7 @@ pub fn value_of(answer: &str) -> Result<Value, Error> {
 mod tests {
     use super::*;
     use expect_test::{Expect, expect};
+    use futures_util::FutureExt;
     use serde_json::json;
 
     #[track_caller]
@@ -81,7 +75,8 @@ mod tests {
             "properties": { "age": { "type": "integer", "minimum": 0 }, "name": { "type": "string" } },
             "required": ["name"]
         });
-        let corrected = futures_util::FutureExt::now_or_never(correction(answer, &schema));
+        let schema = OutputSchema::new(&schema).unwrap();
+        let corrected = schema.correction(answer, None).now_or_never();
         let corrected = corrected.expect("a small value is validated at once").unwrap();
         want.assert_eq(&corrected.unwrap_or_else(|| "fits".to_owned()));
     }
@@ -117,11 +112,12 @@ mod tests {
     #[test]
     fn invalid_schema_is_refused_with_input() {
         let limits = Limits { schema_bytes: 20, ..Limits::default() };
-        assert_eq!(check_schema(&json!({ "type": "any" }), &limits).unwrap_err().kind(), Kind::InputInvalid);
-        assert_eq!(
-            check_schema(&json!({ "title": "x".repeat(30) }), &limits).unwrap_err().kind(),
-            Kind::LimitExceeded
-        );
-        assert!(check_schema(&json!(true), &limits).is_ok());
+        let refused = |schema: Value| {
+            let checked = check_schema(&schema, &limits, None).now_or_never();
+            checked.expect("a small schema is compiled at once").err().map(|error| error.kind())
+        };
+        assert_eq!(refused(json!({ "type": "any" })), Some(Kind::InputInvalid));
+        assert_eq!(refused(json!({ "title": "x".repeat(30) })), Some(Kind::LimitExceeded));
+        assert_eq!(refused(json!(true)), None);
     }
 }

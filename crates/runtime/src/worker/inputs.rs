@@ -131,13 +131,18 @@ impl Runtime {
         meanwhile: impl FnOnce(&AcceptReceipt) -> T,
     ) -> Result<(AcceptReceipt, T), Error> {
         let inner = &self.inner;
+        let owner = Some(self.access.reach.home());
         check_input(&input, &inner.limits, self.attachments().most())?;
+        if let Some(schema) = &input.output {
+            check_schema(schema, &inner.limits, owner).await?;
+        }
         inner.plugins.check(&input.plugins)?;
         let Input { target, parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
         let resolved_agent = inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach)?;
+        resolved_agent.catalogue.compile(&client_tools, owner).await?;
         let parts = with_attachments(parts, &before, &files);
         let now = self.now();
         let _taking = ClaimGuard::new(&inner.taking);
@@ -262,9 +267,6 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     limits::check("attachments_per_input", input.files.len(), limits.attachments_per_input)?;
     for file in &input.files {
         limits::check(name, usize::try_from(file.bytes()).unwrap_or(usize::MAX), most)?;
-    }
-    if let Some(schema) = &input.output {
-        check_schema(schema, limits)?;
     }
     check_target(&input.target, limits)
 }

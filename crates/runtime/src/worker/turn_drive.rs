@@ -336,8 +336,15 @@ impl LeasedDrive<'_> {
         self.inner.tasks.spawn(async move {
             let (key, history) = (ReplayKey::turn(index), TurnHistory::default());
             let (history, key, store, hook_labels) = (&history, &key, Some(&store), &HookLabels::default());
-            let hooks =
-                EffectHooks { resolved_agent: &resolved_agent, caller, history, key, store, hook_labels };
+            let hooks = EffectHooks {
+                resolved_agent: &resolved_agent,
+                caller,
+                org: None,
+                history,
+                key,
+                store,
+                hook_labels,
+            };
             match what {
                 ObserverEvent::Error(failure) => hooks.on_error(&failure).await,
                 ObserverEvent::End(end) => hooks.after_end(&end).await,

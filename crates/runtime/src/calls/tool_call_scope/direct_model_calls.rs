@@ -7,7 +7,7 @@ use crate::turn::metered_model_call::{MeteredModelCall, ModelCallHost};
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, backoff, provider_of,
 };
-use crate::turn::output_schema::{correction, value_of};
+use crate::turn::output_schema::{OutputSchema, value_of};
 use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{AttachmentContents, ModelRequest};
 use outlast_ports::turns::PartialReplyText;
@@ -25,12 +25,13 @@ use std::time::Duration;
 impl ToolCallScope {
     /// Calls a model until its answer matches the output schema, if there is one. Each attempt is a separate effect.
     pub(super) async fn ask_until_it_fits(&self, mut call: DirectCall) -> Result<Reply, Error> {
+        let schema = call.output.as_ref().map(OutputSchema::new).transpose()?;
         let mut repairs = 0;
         loop {
             let reply = self.ask_once(&call).await?;
-            let Some(schema) = &call.output else { return Ok(reply) };
+            let Some(schema) = &schema else { return Ok(reply) };
             let answer = text_of(&reply.parts);
-            let Some(correction) = correction(&answer, schema).await? else {
+            let Some(correction) = schema.correction(&answer, self.call.org).await? else {
                 let whole = value_of(&answer)?.to_string();
                 return Ok(Reply { parts: vec![Part::text(whole)], ..reply });
             };

@@ -15,6 +15,7 @@ impl ToolCallScope {
         EffectHooks {
             resolved_agent: &self.resolved_agent,
             caller: self.call.caller,
+            org: self.call.org,
             history: &self.journal.history,
             key,
             store: self.storage.store(),
