@@ -140,7 +140,8 @@ impl Builder {
     pub fn into_single_agent(self) -> Result<AgentBundle, Error> {
         if !self.agent.plugins.is_empty() {
             let detail = format!(
-                "the agent `{}` brings plug-ins, and a runtime takes those when it starts; add it with `Builder::also`",
+                "the agent `{}` brings plug-ins, and a runtime takes those when it starts; add it with \
+                 `Builder::add_agent`",
                 self.agent.name
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -152,6 +153,31 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outlast_ports::plugin::{Plugin, PluginParts};
+
+    struct EmptyPlugin;
+
+    impl Plugin for EmptyPlugin {
+        const NAME: &'static str = "empty";
+        type Options = ();
+        type Input = ();
+        type State = ();
+
+        fn start(self, (): ()) -> Result<PluginParts<Self>, Error> {
+            Ok(PluginParts::new())
+        }
+    }
+
+    #[test]
+    fn agent_with_plugins_cannot_join_running_worker() {
+        let clerk = Outlast::agent("clerk").plugin(EmptyPlugin, ());
+        let refused = clerk.into_single_agent().err().unwrap();
+        assert_eq!(
+            refused.to_string(),
+            "config.invalid: the agent `clerk` brings plug-ins, and a runtime takes those when it starts; add it with \
+             `Builder::add_agent`"
+        );
+    }
 
     #[test]
     fn database_check_names_the_agent_of_the_server() {
