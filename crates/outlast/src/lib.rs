@@ -194,16 +194,22 @@
 //!
 //! # Features
 //!
-//! Without features, the crate compiles about 190 crates, SQLite and TLS included.
+//! With the default features, 175 crates are compiled, SQLite and TLS included. Without any, 105.
 //!
 //! | feature | enables | additional crates |
 //! |---|---|---|
-//! | `trial` (default) | [`trial`]: crash tests of your agent | 3 |
-//! | `mcp` | `outlast::mcp`: tools of MCP servers | 9 |
-//! | `telemetry` | [`Builder`]`::telemetry`: traces over OTLP | 14 |
-//! | `objects` | [`Builder`]`::attachments`: attachments in a folder or in S3 | 30 |
-//! | `server` | `outlast::server`: the HTTP API | 36 |
-//! | `cedar` | `outlast::cedar`: Cedar policies | 41 |
+//! | `providers` (default) | [`providers`]: model APIs over HTTP | 69 of the 175 |
+//! | `trial` (default) | [`trial`]: crash tests of your agent | 1 of the 175 |
+//! | `http2` | HTTP/2 to model APIs | 5 |
+//! | `fetch` | [`Builder`]`::fetch`: web pages, and egress rules: `outlast::tools::egress` | 5 |
+//! | `commands` | [`Builder`]`::shell`, and programs as tools and hooks: `outlast::tools::command` | 7 |
+//! | `sinks` | `outlast::sinks`: webhooks, files and programs; includes `fetch` and `commands` | 13 |
+//! | `mcp` | `outlast::mcp`: tools of MCP servers | 14 |
+//! | `telemetry` | [`Builder`]`::telemetry`: traces and metrics over OTLP; includes `fetch` | 20 |
+//! | `objects` | [`Builder`]`::attachments`: attachments in a directory or in S3 | 35 |
+//! | `server` | `outlast::server`: the HTTP API and the console | 42 |
+//! | `cedar` | `outlast::cedar`: Cedar policies | 43 |
+//! | `full` | everything except `cedar` | 91 |
 //!
 //! # Where to go next
 //!
@@ -285,7 +291,8 @@ pub use outlast_ledger::memory::MemoryStore;
 ///
 /// # Return type
 ///
-/// `Result<T, Error>`, where `T: Serialize`, or `Result<Ran, Error>` if the call may complete later.
+/// `Result<T, Error>`, where `T: Serialize`, or `Result<ToolRunOutcome, Error>` if the call may complete
+/// later.
 ///
 /// # Options of the attribute
 ///

@@ -40,7 +40,7 @@ pub struct AgentDefinition {
     pub system: String,
     /// The rules for its calls.
     pub policy: Policy,
-    /// What happens to calls that untrusted text may have caused.
+    /// The decision about calls that untrusted text may have caused.
     pub guard: TrustGuard,
     /// The budgets of its turns.
     pub budgets: Budgets,
@@ -97,8 +97,8 @@ impl AgentDefinition {
             return Ok(());
         }
         let lacks = providers.iter().find_map(|provider| provider.unavailable_reason(&model));
-        let nobody = || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
-        Err(lacks.unwrap_or_else(nobody))
+        let unserved = || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
+        Err(lacks.unwrap_or_else(unserved))
     }
 
     /// Builds the agent: its package with all overlays merged, its tools, and its plug-ins.
