@@ -194,6 +194,39 @@ points! {
 ///
 /// A hook may run more than once for one effect, until that effect is recorded. After that, its patch is read from the
 /// journal. The runtime stops a hook at its deadline. A panic counts as a failure of the hook.
+///
+/// A closure is a hook. Implement the trait for a hook that has its own state.
+///
+/// # Example
+///
+/// ```
+/// # mod outlast {
+/// #     pub use {outlast_ports::ResultFuture, outlast_ports::hook, outlast_vocab as vocab, outlast_vocab::Error};
+/// # }
+/// use outlast::ResultFuture;
+/// use outlast::hook::{BeforeTool, Hook, HookAt};
+/// use outlast::vocab::hook::{CallHookInput, CallPatch, HookCall};
+///
+/// /// Refuses payments over an amount.
+/// struct Cap {
+///     euros: u64,
+/// }
+///
+/// impl Hook<BeforeTool> for Cap {
+///     fn run(&self, _: HookCall, call: CallHookInput) -> ResultFuture<'_, Option<CallPatch>> {
+///         Box::pin(async move {
+///             let is_large = call.arguments["euros"].as_u64() > Some(self.euros);
+///             Ok(is_large.then(|| CallPatch::Refuse("ask a person first".to_owned())))
+///         })
+///     }
+/// }
+///
+/// # fn main() -> Result<(), outlast::Error> {
+/// let cap = HookAt::new::<BeforeTool>("cap", Cap { euros: 100 })?; // for `Builder::hook`
+/// # drop(cap);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Hook<P: HookStage>: Send + Sync {
     /// Inspects what is there, and returns a patch, if any.
     fn run(&self, call: HookCall, seen: P::Seen) -> ResultFuture<'_, Option<P::Patch>>;

@@ -1,6 +1,6 @@
 //! Destinations for outputs: ended turns and approval requests.
 //!
-//! Implement [`Sink`] to receive outputs. An [`SubscribedSink`] is a sink with its name and subscription.
+//! Implement [`Sink`] to receive outputs. A [`SubscribedSink`] is a sink with its name and subscription.
 //!
 //! Outlast delivers each output at least once, under an id that never changes. A receiver that remembers ids processes
 //! each output exactly once. [`crate::outbox`] decides what is due and which worker delivers it.
@@ -146,6 +146,40 @@ pub trait Sink: Send + Sync {
 }
 
 /// A sink with its name and subscription.
+///
+/// # Example
+///
+/// ```
+/// # mod outlast {
+/// #     pub use {outlast_ports::ResultFuture, outlast_vocab::Error};
+/// #     pub mod sink { pub use outlast_ports::sink::*; }
+/// # }
+/// use outlast::ResultFuture;
+/// use outlast::sink::{Sink, SinkOutput, SubscribedSink};
+///
+/// /// Prints every turn that ends.
+/// struct Log;
+///
+/// impl Sink for Log {
+///     fn place(&self) -> String {
+///         "standard output".to_owned()
+///     }
+///
+///     fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
+///         Box::pin(async move {
+///             // An attempt after a crash has the same id.
+///             println!("{}: turn {} ended", output.id, output.turn);
+///             Ok(())
+///         })
+///     }
+/// }
+///
+/// # fn main() -> Result<(), outlast::Error> {
+/// let log = SubscribedSink::new("log", Log)?.with_topics(["turn.ended"])?; // for `Builder::sink`
+/// # drop(log);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SubscribedSink {
     /// Its name, its topics and its starting point.
@@ -157,7 +191,7 @@ pub struct SubscribedSink {
 }
 
 impl SubscribedSink {
-    /// Creates an outlet for the outputs of all turns that end after its first start.
+    /// Creates a sink for the outputs of all turns that end after its first start.
     ///
     /// Delivery ids are derived from the name, so never change the name.
     pub fn new(name: impl Into<String>, sink: impl Sink + 'static) -> Result<Self, Error> {

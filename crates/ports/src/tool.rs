@@ -68,6 +68,58 @@ pub enum ProbeResult {
 }
 
 /// A tool, as users write it.
+///
+/// Most tools are functions with `#[tool]`, which implements this trait. Implement it yourself for a tool that has its
+/// own state, or that can prepare, preview, undo or probe a call.
+///
+/// # Example
+///
+/// ```
+/// # mod outlast { pub use {outlast_ports::tool, outlast_vocab as vocab, outlast_vocab::Error}; }
+/// use outlast::Error;
+/// use outlast::tool::{Call, ProbeResult, Tool, ToolRunOutcome, ToolSpec, done};
+/// use outlast::vocab::CallId;
+/// use outlast::vocab::message::ToolResult;
+/// use std::collections::BTreeSet;
+/// use std::sync::Mutex;
+///
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct Parcel {
+///     /// What the customer bought.
+///     item: String,
+/// }
+///
+/// /// Sends parcels, at most once each, and remembers the calls that sent one.
+/// #[derive(Default)]
+/// struct Ship(Mutex<BTreeSet<CallId>>);
+///
+/// impl Tool for Ship {
+///     type Args = Parcel;
+///     type Needs = ();
+///
+///     fn spec(&self) -> ToolSpec {
+///         ToolSpec::new("ship", "Sends a parcel to the customer.")
+///     }
+///
+///     async fn run(&self, (): (), call: Call, args: Parcel) -> Result<ToolRunOutcome, Error> {
+///         self.0.lock().unwrap().insert(call.id);
+///         done(format!("a parcel with {}", args.item))
+///     }
+///
+///     // After a crash, Outlast asks whether the interrupted call happened.
+///     async fn probe(&self, call: CallId, args: Parcel) -> Result<ProbeResult, Error> {
+///         Ok(if self.0.lock().unwrap().contains(&call) {
+///             ProbeResult::Happened(ToolResult::Ok(format!("a parcel with {}", args.item).into()))
+///         } else {
+///             ProbeResult::DidNotHappen
+///         })
+///     }
+/// }
+///
+/// let ship = Ship::default(); // for `Builder::tool`
+/// # let mut toolbox = outlast::tool::Toolbox::new(outlast_ports::service::Services::default());
+/// # toolbox.add(ship).unwrap();
+/// ```
 pub trait Tool: Send + Sync + 'static {
     /// The arguments from the model.
     type Args: DeserializeOwned + JsonSchema + Send + Sync;

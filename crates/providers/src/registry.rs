@@ -10,6 +10,31 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Providers over HTTP from the environment and a file.
+///
+/// # Example
+///
+/// ```
+/// # mod outlast {
+/// #     pub use {outlast_ports::model, outlast_providers as providers, outlast_vocab::Error};
+/// # }
+/// use outlast::model::ModelProvider;
+/// use outlast::providers::Providers;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("outlast.toml");
+/// let file = r#"
+///     [providers.local]
+///     kind = "openai-compatible"
+///     base_url = "http://127.0.0.1:11434/v1"
+/// "#;
+/// std::fs::write(&path, file)?;
+///
+/// let providers = Providers::from_file(&path)?; // for `Builder::provider`, with those of the environment
+/// assert!(providers.info(&"local/qwen3:8b".parse()?).is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct Providers {
     remotes: Vec<RemoteProvider>,

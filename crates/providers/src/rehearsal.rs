@@ -28,6 +28,30 @@ const WORD_DELAY: Duration = Duration::from_millis(15);
 const WINDOW_BYTES: usize = 64 << 10;
 
 /// A model that needs no key and no network. It serves every name with the prefix `rehearsal/`.
+///
+/// # Example
+///
+/// ```
+/// # mod outlast {
+/// #     pub use {outlast_ports::clock, outlast_ports::model, outlast_providers as providers};
+/// #     pub use {outlast_vocab as vocab, outlast_vocab::Error};
+/// # }
+/// use outlast::clock::VirtualClock;
+/// use outlast::model::ModelProvider;
+/// use outlast::providers::{Rehearsal, Script};
+/// use outlast::vocab::Millis;
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), outlast::Error> {
+/// // The first reply calls a tool. The second one uses its result.
+/// let script: Script = "call add {\"a\": 2, \"b\": 3}\n---\nsay It is {{result add}}.".parse()?;
+/// let clock = Arc::new(VirtualClock::at(Millis(0)));
+/// let model = Rehearsal::scripted(script, clock); // for `Builder::provider`
+/// assert!(model.info(&"rehearsal/agent".parse()?).is_some());
+/// assert!(model.info(&"openai/gpt-5".parse()?).is_none());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Rehearsal {
     mode: RehearsalMode,
     clock: Arc<dyn Clock>,
