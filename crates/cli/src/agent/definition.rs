@@ -614,7 +614,7 @@ impl AgentDefinition {
         let WritablePlace { agent, writer, path } = place;
         let Some(file) = self.protected.inside(path) else { return Ok(()) };
         let detail = format!(
-            "{} belongs to Outlast or to another agent, and the {writer} of the agent `{agent}` could change it; keep it out \
+            "{} belongs to Outlast or to an agent, and the {writer} of the agent `{agent}` could change it; keep it out \
              of {}",
             file.display(),
             path.display()

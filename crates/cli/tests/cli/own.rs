@@ -181,7 +181,7 @@ fn documents_are_read_only_to_tools() {
     // A shell may change everything in its directory.
     place.write("agent.toml", &format!("name = \"a\"\nfiles = \"work\"\n[shell]\n{documents}"));
     let told = run("hi");
-    assert!(told.contains("which the shell of the agent `a` could change"), "{told}");
+    assert!(told.contains("and the shell of the agent `a` could change it"), "{told}");
 }
 
 #[cfg(target_os = "linux")]
@@ -257,7 +257,6 @@ file = "./log.jsonl"
     );
     place.write("shop.toml", &config);
     place.write("outlast.toml", "");
-    place.write("shop.mcp.json", "");
 }
 
 /// The files of [`shop`] that no tool may touch, with the reason.
@@ -274,7 +273,6 @@ const SHOP_FILES: [(&str, &str); 6] = [
 fn default_agent_cannot_change_configured_programs() {
     let place = Place::new();
     shop(&place, "");
-    fs::remove_file(place.path().join("shop.mcp.json")).unwrap();
     let document = ("terms.md", "is a document of an agent");
     for (path, reason) in SHOP_FILES.into_iter().chain([document]) {
         let before = fs::read_to_string(place.path().join(path)).ok();
