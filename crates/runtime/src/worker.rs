@@ -1,9 +1,10 @@
 //! The worker: accepts inputs, claims sessions, drives their turns, renews leases and recovers the sessions of dead
 //! workers.
 //!
-//! [`Runtime`] is the handle to a worker. It knows no HTTP and no SQL. `turn_drive` drives one turn, `background_loops` runs the
-//! background work, and `worker_queries` has the read-only queries.
-use crate::agents::agent_factory::{AgentReloader, OrgAgentFactory};
+//! [`Runtime`] is the handle to a worker. It knows no HTTP and no SQL. `lease_loop` claims sessions, `session_driver` drives
+//! them, `turn_drive` drives one turn, and `worker_queries` has the read-only queries. `active_drives` is what these parts
+//! share.
+use crate::agents::agent_factory::OrgAgentFactory;
 use crate::agents::agent_registry::{AgentBundle, AgentRegistry};
 use crate::agents::agent_resolver::AgentResolver;
 use crate::agents::plugins::Plugins;
@@ -20,6 +21,7 @@ use crate::limits::tool_limits::ExternalRateLimiter;
 use crate::policy::hooks::Hooks;
 use crate::turn::conversation_cache::ConversationCache;
 use crate::turn::drive::TurnDriver;
+use crate::turn::journal_writer::WorkerJournal;
 use crate::turn::model_client::{ModelCatalogue, ModelClient};
 use crate::views::metrics::WorkerMetrics;
 use crate::views::unreported_write_time::UnreportedWriteTime;
@@ -45,19 +47,20 @@ use outlast_vocab::message::Name;
 use outlast_vocab::package::Package;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, WorkerId};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
 
 mod active_drives;
 mod agent_changes;
-mod background_loops;
+mod agent_reload;
+mod content_sweeper;
+mod hook_observers;
 mod inputs;
 pub mod keys;
+mod lease_loop;
 mod metrics_export;
 mod outage_wakeups;
+mod session_driver;
 mod suspect_trial;
 pub mod system;
 pub(crate) mod tasks;
@@ -65,12 +68,23 @@ mod trigger_tasks;
 mod turn_control;
 mod turn_drive;
 mod watchdog;
+mod worker_agents;
 mod worker_queries;
 
 pub use inputs::Input;
 pub use worker_queries::{RunningTurn, WorkerLoad};
 
-use active_drives::ActiveDrive;
+use active_drives::ActiveDrives;
+use agent_reload::AgentReloadLoop;
+use content_sweeper::ContentSweeper;
+use hook_observers::HookObservers;
+use lease_loop::{ApprovalReminders, LeaseLoop, WorkClaimer};
+use metrics_export::{MetricsExport, MetricsReader};
+use outage_wakeups::OutageWakeups;
+use session_driver::SessionDriver;
+use turn_drive::{LeasedTurnDriver, SharedHostParts};
+use watchdog::{ObservedPolls, Watchdog};
+use worker_agents::WorkerAgents;
 
 /// How long a stopping worker waits for dropped tasks that block their threads.
 const BLOCKED_WAIT: Duration = Duration::from_secs(1);
@@ -123,169 +137,138 @@ pub struct RuntimeConfig {
 /// operator's, unless it is restricted with [`Runtime::serving`].
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Arc<WorkerState>,
+    state: Arc<RuntimeState>,
     /// The store, restricted to the access of this handle.
     store: Arc<dyn Store>,
     access: Arc<Access>,
 }
 
-struct WorkerState {
+/// What the methods of [`Runtime`] use. Everything that a worker runs beside them has its own parts.
+struct RuntimeState {
     store: Arc<dyn Store>,
-    worker: WorkerId,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     limits: Arc<Limits>,
     hub: Arc<LiveHub>,
-    metrics: Arc<WorkerMetrics>,
-    /// Waits for writes that no later write has stored yet.
-    unreported_writes: Arc<UnreportedWriteTime>,
+    metrics: MetricsReader,
     models: Arc<ModelCatalogue>,
     attachments: AttachmentAccess,
-    payments: PaymentClient,
+    journal: Arc<WorkerJournal>,
     operator_budgets: Arc<OperatorBudgets>,
-    limiter: Option<ExternalRateLimiter>,
     plugins: Plugins,
-    turn_driver: TurnDriver,
-    agent_registry: Arc<AgentRegistry>,
-    agent_reloader: Option<AgentReloader>,
+    agents: Arc<WorkerAgents>,
+    /// The secret that signs completion keys and seals API keys.
     secret: [u8; 32],
-    driving: Mutex<BTreeMap<SessionId, ActiveDrive>>,
-    tasks: Arc<Tasks>,
-    wake: Notify,
-    stopping: watch::Sender<bool>,
-    /// Whether turns hand back their sessions at the end of their step, because the worker stops or wants to run a
-    /// suspect alone.
-    yielding: watch::Sender<bool>,
-    /// Whether this worker runs a suspect, or waits to.
-    on_trial: AtomicBool,
-    /// When this worker started, on the monotonic clock.
-    started: Duration,
-    conversations: Arc<ConversationCache>,
+    drives: Arc<ActiveDrives>,
+    sessions: Arc<SessionDriver>,
     deliveries: Arc<SinkDeliveries>,
-    /// Locked while this worker deletes unused contents.
-    sweeping: tokio::sync::Mutex<()>,
-    /// The number of claims in progress: sessions that may be claimed but are not driven yet.
-    taking: AtomicUsize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    sweeper: Arc<ContentSweeper>,
 }
 
 impl Runtime {
     /// Starts a worker. Missing models, tools and hooks are errors here, before any turn runs.
     pub async fn start(config: RuntimeConfig) -> Result<Self, Error> {
-        let RuntimeConfig { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } =
-            config;
-        let RuntimeConfig {
-            payments,
-            metrics: metric_sink,
-            limiter,
-            policy_engine,
-            agent_factory,
-            clock,
-            entropy,
-            tasks,
-            limits,
-            worker,
-            ..
-        } = config;
-        if models.is_empty() {
+        if config.models.is_empty() {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
-        let (started, limits) = (clock.elapsed(), Arc::new(limits));
-        let hub = Arc::new(LiveHub::new(limits.live_frames));
-        let metrics = Arc::new(WorkerMetrics::since(clock.now()));
-        let models = Arc::new(ModelCatalogue::new(models));
-        let attachments = AttachmentAccess::new(contents, limits.clone());
-        let payments = PaymentClient { authority: payments, clock: clock.clone(), limits: limits.clone() };
-        let operator_budgets = Arc::new(OperatorBudgets::default());
+        let RuntimeConfig { store, clock, entropy, worker, plugins, .. } = config;
+        let (started, limits) = (clock.elapsed(), Arc::new(config.limits));
+        let models = Arc::new(ModelCatalogue::new(config.models));
         let resolver = AgentResolver {
             models: models.clone(),
-            tools: Arc::new(ToolCatalogue::new(tools)?),
-            hooks: Arc::new(Hooks::new(hooks)?),
-            policy_engine,
+            tools: Arc::new(ToolCatalogue::new(config.tools)?),
+            hooks: Arc::new(Hooks::new(config.hooks)?),
+            policy_engine: config.policy_engine,
             clock: clock.clone(),
             limits: limits.clone(),
         };
-        let agent_registry = Arc::new(AgentRegistry::new(package, agents, resolver)?);
-        let agent_reloader =
-            agent_factory.map(|factory| AgentReloader::new(factory, store.clone(), agent_registry.clone()));
+        let registry = AgentRegistry::new(config.package, config.agents, resolver)?;
         // Load agents before turns are driven, because a turn may need one of them.
-        if let Some(agent_reloader) = &agent_reloader {
-            agent_reloader.look().await?;
-        }
+        let agents = Arc::new(WorkerAgents::load(registry, config.agent_factory, store.clone()).await?);
+        let operator_budgets = Arc::new(OperatorBudgets::default());
         operator_budgets.refresh(store.as_ref()).await?;
-        let deliveries = SinkDeliveries::open(
-            clock.clone(),
-            entropy.clone(),
-            limits.clone(),
-            store.clone(),
-            worker,
-            sinks,
-        )
-        .await?;
+        let (for_sinks, ids) = (store.clone(), entropy.clone());
+        let deliveries =
+            SinkDeliveries::open(clock.clone(), ids, limits.clone(), for_sinks, worker, config.sinks).await?;
+        let journal = Arc::new(WorkerJournal {
+            store: store.clone(),
+            clock: clock.clone(),
+            limits: limits.clone(),
+            hub: Arc::new(LiveHub::new(limits.live_frames)),
+            attachments: AttachmentAccess::new(config.contents, limits.clone()),
+            metrics: Arc::new(WorkerMetrics::since(clock.now())),
+            unreported_writes: UnreportedWriteTime::default(),
+        });
+        let (hub, counters) = (journal.hub.clone(), journal.metrics.clone());
+        let attachments = journal.attachments.clone();
         let model_client = Arc::new(ModelClient {
             catalogue: models.clone(),
             clock: clock.clone(),
             entropy: entropy.clone(),
             limits: limits.clone(),
             hub: hub.clone(),
-            metrics: metrics.clone(),
+            metrics: counters.clone(),
         });
+        let payments =
+            PaymentClient { authority: config.payments, clock: clock.clone(), limits: limits.clone() };
         let tool_services =
             ToolServices::new(model_client, attachments.clone(), payments.clone(), operator_budgets.clone());
-        let limiter = limiter.map(|limiter| ExternalRateLimiter {
-            limiter,
+        let secret = store.secret().await?;
+        let (deadline, pace) = (limits.limiter_deadline, clock.clone());
+        let hosts = SharedHostParts {
+            journal: journal.clone(),
+            secret,
+            conversations: Arc::new(ConversationCache::new(limits.recent_bytes)),
+            limiter: config.limiter.map(|limiter| ExternalRateLimiter { limiter, clock: pace, deadline }),
+            models: models.clone(),
+            operator_budgets: operator_budgets.clone(),
+        };
+        let (drives, tasks) = (Arc::new(ActiveDrives::new(worker, limits.clone())), Tasks::new(config.tasks));
+        let turns = LeasedTurnDriver {
+            store: store.clone(),
             clock: clock.clone(),
-            deadline: limits.limiter_deadline,
-        });
-        let inner = Arc::new(WorkerState {
-            secret: store.secret().await?,
+            limits: limits.clone(),
+            metrics: counters.clone(),
+            drives: drives.clone(),
+            agents: agents.clone(),
+            hosts,
+            turn_driver: TurnDriver::with(tool_services),
+            payments: payments.clone(),
+            observers: HookObservers { tasks: tasks.clone(), store: store.clone() },
+        };
+        let sweeper = ContentSweeper::new(store.clone(), attachments.clone(), clock.clone(), worker);
+        let health = models.clone();
+        let state = Arc::new(RuntimeState {
+            metrics: MetricsReader { counters, clock: clock.clone(), models: health, drives: drives.clone() },
+            sessions: Arc::new(SessionDriver::new(turns, hub.clone(), deliveries.clone(), tasks)),
+            sweeper: Arc::new(sweeper),
             store,
-            worker,
             clock,
             entropy,
+            limits,
             hub,
-            metrics,
-            unreported_writes: Arc::default(),
             models,
             attachments,
-            payments,
+            journal,
             operator_budgets,
-            limiter,
             plugins,
-            turn_driver: TurnDriver::with(tool_services),
-            agent_registry,
-            agent_reloader,
-            driving: Mutex::default(),
-            tasks: Tasks::new(tasks),
-            wake: Notify::new(),
-            stopping: watch::Sender::new(false),
-            yielding: watch::Sender::new(false),
-            on_trial: AtomicBool::new(false),
-            started,
-            conversations: Arc::new(ConversationCache::new(limits.recent_bytes)),
-            limits,
+            agents,
+            secret,
+            drives,
             deliveries,
-            sweeping: tokio::sync::Mutex::default(),
-            taking: AtomicUsize::new(0),
         });
-        inner.spawn_background_tasks(metric_sink);
-        Ok(Self::of_operator(inner))
-    }
-
-    fn of_operator(inner: Arc<WorkerState>) -> Self {
-        let store = inner.store.clone();
-        Self { inner, store, access: Arc::new(Access::operator()) }
+        state.start_lease_loop(started);
+        state.start_background_tasks(config.metrics, payments);
+        let store = state.store.clone();
+        Ok(Self { state, store, access: Arc::new(Access::operator()) })
     }
 
     /// Returns a handle to the same worker with this access, which may be wider than that of this handle.
     #[must_use]
     pub fn serving(&self, access: Access) -> Self {
-        let inner = self.inner.clone();
-        let store = inner.store.clone().serving(access.clone());
-        Self { inner, store, access: Arc::new(access) }
+        let state = self.state.clone();
+        let store = state.store.clone().serving(access.clone());
+        Self { state, store, access: Arc::new(access) }
     }
 
     /// Returns the access of this handle.
@@ -295,12 +278,12 @@ impl Runtime {
 
     /// Finds an organisation by its id or name.
     pub async fn find_org(&self, named: &str) -> Result<OrgId, Error> {
-        orgs::find_org(self.inner.store.as_ref(), named).await
+        orgs::find_org(self.state.store.as_ref(), named).await
     }
 
     /// Creates an organisation. Requires operator access.
     pub async fn create_org(&self, name: Name) -> Result<Org, Error> {
-        let id = OrgId::fresh(self.now(), self.inner.entropy.random_id_bytes());
+        let id = OrgId::fresh(self.now(), self.state.entropy.random_id_bytes());
         let org = Org { id, name, created: self.now() };
         self.store.create_org(org.clone()).await?;
         Ok(org)
@@ -308,28 +291,28 @@ impl Runtime {
 
     /// Creates an API key. The key is shown only once.
     pub async fn issue_key(&self, grant: ApiKeyGrant) -> Result<ApiKey, Error> {
-        let WorkerState { secret, entropy, .. } = &*self.inner;
+        let RuntimeState { secret, entropy, .. } = &*self.state;
         issue(self.store.as_ref(), secret, grant, self.now(), entropy.as_ref()).await
     }
 
     /// Returns the access of an API key. All invalid keys get the same error.
     pub async fn admit(&self, key: &str) -> Result<Access, Error> {
-        self.inner.store.authenticate(key.parse()?, self.now()).await
+        self.state.store.authenticate(key.parse()?, self.now()).await
     }
 
     /// Returns the limits of this worker.
     pub fn limits(&self) -> &Limits {
-        &self.inner.limits
+        &self.state.limits
     }
 
     /// Returns the source of random bits.
     pub fn entropy(&self) -> &dyn Entropy {
-        self.inner.entropy.as_ref()
+        self.state.entropy.as_ref()
     }
 
     /// Returns the tools of the default agent.
     pub fn tools(&self) -> &ToolCatalogue {
-        self.inner.agent_registry.default_tools()
+        self.state.agents.registry.default_tools()
     }
 
     /// Returns the store, restricted to the access of this handle.
@@ -339,19 +322,19 @@ impl Runtime {
 
     /// Returns the attachments, restricted to the access of this handle.
     pub fn attachments(&self) -> Attachments {
-        self.inner.attachments.in_store(&self.store)
+        self.state.attachments.in_store(&self.store)
     }
 
     /// Returns the sinks of this worker.
     pub fn outlets(&self) -> &[SubscribedSink] {
-        self.inner.deliveries.outlets()
+        self.state.deliveries.outlets()
     }
 
     /// Retries one delivery of a sink, or all that were given up, with a fresh number of attempts. Returns how many.
     /// Requires operator access.
     pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
         let revived = self.store.redeliver(sink.to_owned(), only, self.now()).await?;
-        self.inner.deliveries.wake_sinks();
+        self.state.deliveries.wake_sinks();
         Ok(revived)
     }
 
@@ -364,76 +347,75 @@ impl Runtime {
                 Error::new(Kind::DeliveryNotFound, detail)
             })?;
         let now = self.now();
-        outlet.sink.send_test(DeliveryId::fresh(now, self.inner.entropy.random_id_bytes()), now).await
+        outlet.sink.send_test(DeliveryId::fresh(now, self.state.entropy.random_id_bytes()), now).await
     }
 
     /// Returns the counters of this worker since it started, and its current gauges. Requires operator access, because
     /// it covers the turns of all organisations.
     pub async fn metrics(&self) -> Result<MetricsSnapshot, Error> {
-        metrics_export::snapshot(&self.inner, self.store.as_ref()).await
+        self.state.metrics.snapshot(self.store.as_ref()).await
     }
 
     /// Deletes contents outside the database that are not referenced.
     pub async fn sweep(&self) -> Result<SweepReport, Error> {
-        let _alone = self.inner.sweeping.lock().await;
-        self.inner.attachments.in_store(&self.inner.store).sweep(self.inner.worker, self.now()).await
+        self.state.sweeper.sweep().await
     }
 
     /// Returns a fresh session id.
     pub fn fresh_session(&self) -> SessionId {
-        SessionId::fresh(self.now(), self.inner.entropy.random_id_bytes())
+        SessionId::fresh(self.now(), self.state.entropy.random_id_bytes())
     }
 
     /// Returns the current time of this worker.
     pub fn now(&self) -> Millis {
-        self.inner.clock.now()
+        self.state.clock.now()
     }
 
     /// Follows a session from a cursor.
     pub fn events(&self, session: SessionId, after: Seq) -> SessionEventStream {
-        self.event_stream(LiveListener::new(self.inner.hub.clone(), session), after)
+        self.event_stream(LiveListener::new(self.state.hub.clone(), session), after)
     }
 
     fn event_stream(&self, live: LiveListener, after: Seq) -> SessionEventStream {
-        let (clock, page_rows) = (self.inner.clock.clone(), self.inner.limits.page_rows);
+        let (clock, page_rows) = (self.state.clock.clone(), self.state.limits.page_rows);
         SessionEventStream::new(self.store.clone(), clock, page_rows, live, after)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.
     pub async fn idle(&self) -> Result<(), Error> {
+        let drives = &self.state.drives;
         loop {
-            // Check in this order: a claimed session is added to `driving` before it is removed from `taking`.
-            let has_work = self.inner.store.has_work(self.inner.worker, self.now()).await?;
-            let taking = self.inner.taking.load(Ordering::SeqCst) > 0;
-            let rests = !has_work && !taking && lock(&self.inner.driving).is_empty();
-            if rests && self.inner.deliveries.are_idle().await? {
+            // Check in this order: a claimed session is driven before its claim is no longer in progress.
+            let has_work = self.state.store.has_work(drives.worker(), self.now()).await?;
+            let rests = !has_work && !drives.is_claiming() && drives.count() == 0;
+            if rests && self.state.deliveries.are_idle().await? {
                 return Ok(());
             }
-            self.inner.wake.notify_one();
-            self.inner.deliveries.wake_sinks();
-            self.inner.clock.sleep(Duration::from_millis(10)).await;
+            drives.wake();
+            self.state.deliveries.wake_sinks();
+            self.state.clock.sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Stops claiming work, lets turns finish their current step, and hands their sessions back. Turns that need longer
     /// than `patience` are dropped and handed back too. The next worker then finds their calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        let WorkerState { stopping, yielding, tasks, clock, store, .. } = &*self.inner;
-        stopping.send_replace(true);
-        yielding.send_replace(true);
+        let RuntimeState { drives, sessions, clock, store, .. } = &*self.state;
+        let tasks = &sessions.tasks;
+        drives.stop();
         tokio::select! {
             biased;
             () = tasks.ended() => return,
             () = clock.sleep(patience) => {}
         }
-        let leases = self.inner.leases();
+        let leases = drives.leases();
         tokio::select! {
             biased;
             () = tasks.drop_all() => {}
             // A task that blocks its thread cannot be dropped.
             () = clock.sleep(BLOCKED_WAIT) => {}
         }
-        let blocked = self.inner.blocked();
+        let blocked: Vec<SessionId> = drives.polled().into_iter().map(|(lease, _)| lease.session).collect();
         for lease in leases {
             if blocked.contains(&lease.session) {
                 tracing::error!(session = %lease.session, turn = %lease.turn, "a turn blocks its thread; its session is not handed back");
@@ -451,25 +433,74 @@ impl Runtime {
     }
 }
 
-impl WorkerState {
-    /// Starts everything that runs beside turns.
-    fn spawn_background_tasks(self: &Arc<Self>, metric_sink: Option<Arc<dyn MetricSink>>) {
-        self.tasks.spawn(background_loops::keep(self.clone()));
-        self.deliveries.start(&self.tasks, &self.stopping);
-        if self.payments.authority.is_some() {
-            let (payments, store) = (self.payments.clone(), self.store.clone());
-            let outbox = PaymentOutbox { payments, store, hub: self.hub.clone() };
-            self.tasks.spawn(outbox.retry(self.deliveries.subscribe_wakeups(), self.stopping.subscribe()));
+impl RuntimeState {
+    /// Starts the loop that renews leases and claims work. `started` is when this worker started.
+    fn start_lease_loop(&self, started: Duration) {
+        let Self { store, clock, limits, drives, deliveries, .. } = self;
+        let claimer = WorkClaimer {
+            store: store.clone(),
+            clock: clock.clone(),
+            limits: limits.clone(),
+            drives: drives.clone(),
+            sessions: self.sessions.clone(),
+            started,
+        };
+        let reminders = ApprovalReminders {
+            store: store.clone(),
+            hub: self.hub.clone(),
+            deliveries: deliveries.clone(),
+            most: limits.reminders_per_question,
+        };
+        let watchdog = Watchdog {
+            store: store.clone(),
+            clock: clock.clone(),
+            limits: limits.clone(),
+            metrics: self.metrics.counters.clone(),
+            drives: drives.clone(),
+            seen: ObservedPolls::since(clock.elapsed()),
+        };
+        let lease_loop = LeaseLoop {
+            store: store.clone(),
+            clock: clock.clone(),
+            limits: limits.clone(),
+            drives: drives.clone(),
+            deliveries: deliveries.clone(),
+            operator_budgets: self.operator_budgets.clone(),
+            claimer,
+            reminders,
+            watchdog,
+        };
+        self.sessions.tasks.spawn(lease_loop.run());
+    }
+
+    /// Starts everything else that runs beside turns.
+    fn start_background_tasks(&self, metric_sink: Option<Arc<dyn MetricSink>>, payments: PaymentClient) {
+        let Self { store, clock, limits, drives, .. } = self;
+        let tasks = &self.sessions.tasks;
+        self.deliveries.start(tasks, &drives.stopping());
+        if payments.authority.is_some() {
+            let outbox = PaymentOutbox { payments, store: store.clone(), hub: self.hub.clone() };
+            tasks.spawn(outbox.retry(self.deliveries.subscribe_wakeups(), drives.stopping()));
         }
         if let Some(sink) = metric_sink {
-            self.tasks.spawn(metrics_export::export_metrics(self.clone(), sink));
+            let (reader, store) = (self.metrics.clone(), store.clone());
+            let export = MetricsExport { reader, store, sink, deadline: limits.delivery_deadline };
+            tasks.spawn(export.run(drives.stopping()));
         }
-        self.tasks.spawn(outage_wakeups::wake_after_outages(self.clone()));
+        let wakeups = OutageWakeups {
+            store: store.clone(),
+            clock: clock.clone(),
+            models: self.models.clone(),
+            drives: drives.clone(),
+            pause: limits.provider_wake_apart,
+        };
+        tasks.spawn(wakeups.run());
         if self.attachments.is_external() {
-            self.tasks.spawn(background_loops::sweep(self.clone()));
+            tasks.spawn(self.sweeper.clone().run(limits.sweep_every, drives.stopping()));
         }
-        if self.agent_reloader.is_some() {
-            self.tasks.spawn(background_loops::reload_agents(self.clone()));
+        if let Some(reloader) = self.agents.reloader.clone() {
+            let reload = AgentReloadLoop { reloader, store: store.clone(), clock: clock.clone() };
+            tasks.spawn(reload.run(drives.stopping()));
         }
     }
 }

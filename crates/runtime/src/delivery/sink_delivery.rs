@@ -75,9 +75,9 @@ impl SinkDeliveries {
     }
 
     /// Starts the task of each sink.
-    pub(crate) fn start(self: &Arc<Self>, tasks: &Arc<Tasks>, stopping: &watch::Sender<bool>) {
+    pub(crate) fn start(self: &Arc<Self>, tasks: &Arc<Tasks>, stopping: &watch::Receiver<bool>) {
         for outlet in self.outlets.clone() {
-            let stopping = stopping.subscribe();
+            let stopping = stopping.clone();
             let bell = self.bell.subscribe();
             let carrier = SinkTask { sinks: self.clone(), outlet };
             tasks.spawn(async move { carrier.run(stopping, bell).await });

@@ -237,7 +237,7 @@ impl JournaledHost {
             partial: std::mem::take(&mut self.buffer.partial),
             budget_update,
             admissions: std::mem::take(&mut self.buffer.admission_requests),
-            ..Commit::new(lease, self.writer.clock.now(), facts, transition)
+            ..Commit::new(lease, self.writer.now(), facts, transition)
         };
         let mut receipt = self.writer.write(commit).await?;
         self.admissions.append(&mut receipt.admissions);
@@ -269,7 +269,7 @@ impl TurnJournal for JournaledHost {
     }
 
     fn store(&self) -> Option<&Arc<dyn Store>> {
-        Some(&self.writer.store)
+        Some(self.writer.store())
     }
 
     fn secret(&self) -> Option<[u8; 32]> {
@@ -301,7 +301,7 @@ impl TurnJournal for JournaledHost {
     async fn reread(&mut self) -> Result<(), Error> {
         self.flush().await?;
         self.history =
-            Arc::new(TurnHistory::of(self.writer.store.turn_records(self.writer.lease.turn).await?)?);
+            Arc::new(TurnHistory::of(self.writer.store().turn_records(self.writer.lease.turn).await?)?);
         Ok(())
     }
 
@@ -325,7 +325,7 @@ impl PartialReplies for JournaledHost {
         if !self.keeps_text {
             return Ok(None);
         }
-        let partial_text = self.writer.store.said(self.writer.lease.turn).await?;
+        let partial_text = self.writer.store().said(self.writer.lease.turn).await?;
         Ok(partial_text.filter(|partial_text| partial_text.key == *key).map(|partial_text| partial_text.text))
     }
 }
@@ -344,7 +344,7 @@ impl ConversationHost for JournaledHost {
             return Ok(());
         }
         let LoadedConversation { conversation, repaired: calls } =
-            conversation_reader::conversation(self.writer.store.as_ref(), node, bytes).await?;
+            conversation_reader::conversation(self.writer.store().as_ref(), node, bytes).await?;
         if !calls.is_empty() && !self.history.was_repaired() {
             self.buffer.facts.push(Fact::Repaired { calls });
         }
@@ -413,7 +413,7 @@ impl TurnProgress for JournaledHost {
             return Ok(CheckpointOutcome::default());
         }
         let waiting = if std::mem::take(&mut self.input_waits) {
-            self.writer.store.joinable(self.writer.lease.session).await?
+            self.writer.store().joinable(self.writer.lease.session).await?
         } else {
             Vec::new()
         };
@@ -440,7 +440,7 @@ impl TurnProgress for JournaledHost {
             self.commit(TurnTransition::Continue).await?;
         }
         self.flush().await?;
-        self.writer.store.release_lease(self.writer.lease.clone(), self.writer.clock.now()).await?;
+        self.writer.store().release_lease(self.writer.lease.clone(), self.writer.now()).await?;
         Ok(DriveOutcome::HandedBack)
     }
 
@@ -467,7 +467,7 @@ impl TurnProgress for JournaledHost {
                 return Ok(DriveOutcome::Again);
             }
         };
-        self.writer.hub.ended(self.writer.lease.turn, &end);
+        self.writer.journal.hub.ended(self.writer.lease.turn, &end);
         Ok(driven)
     }
 }

@@ -11,7 +11,7 @@ impl Runtime {
     /// Installs an agent in place of the one with its name, and returns the fingerprint of its package. Turns that were
     /// accepted before keep their package.
     pub fn put_agent(&self, agent: AgentBundle) -> Result<Hash, Error> {
-        self.inner.agent_registry.put(agent)
+        self.state.agents.registry.put(agent)
     }
 
     /// Stores a new version of an agent, a harness or a capability. If this process loads the agents of the
@@ -67,9 +67,7 @@ impl Runtime {
 
     /// Returns the loader of agents for the organisation of this handle.
     fn agent_reloader(&self) -> Option<&AgentReloader> {
-        self.inner
-            .agent_reloader
-            .as_ref()
-            .filter(|agent_reloader| agent_reloader.org() == self.access.reach.home())
+        let reloader = self.state.agents.reloader.as_deref();
+        reloader.filter(|reloader| reloader.org() == self.access.reach.home())
     }
 }

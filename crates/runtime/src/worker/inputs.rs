@@ -1,11 +1,9 @@
 //! Accepts inputs: checks them, resolves their agents, stores their attachments, and appends them to their sessions.
 use super::Runtime;
-use super::active_drives::ClaimGuard;
 use crate::agents::agent_registry::InputLayers;
 use crate::delivery::events::SessionEventStream;
 use crate::delivery::live::LiveListener;
 use crate::limits::budget_meter::BudgetMeter;
-use crate::turn::model_request::backoff;
 use crate::turn::output_schema::check_schema;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::branches::MAIN_HEAD;
@@ -19,9 +17,6 @@ use outlast_vocab::trace::TraceParent;
 use outlast_vocab::{Error, Hash, Kind, Limits, SessionId, TurnId, limits};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How often the attachments of one input are uploaded, if they may have been deleted in between.
-const PLACED_AT_MOST: u32 = 5;
 
 /// An input for a session.
 #[derive(Clone, Debug)]
@@ -102,7 +97,7 @@ impl Runtime {
 
     /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
     pub async fn submit_watched(&self, input: Input) -> Result<(AcceptReceipt, SessionEventStream), Error> {
-        let listen = |session| LiveListener::new(self.inner.hub.clone(), session);
+        let listen = |session| LiveListener::new(self.state.hub.clone(), session);
         let live = listen(self.session_of(&input.target).await?);
         self.accept_input(input, |accepted| {
             // This is the session that was looked up, unless another caller has just opened it under the same key.
@@ -130,33 +125,33 @@ impl Runtime {
         input: Input,
         meanwhile: impl FnOnce(&AcceptReceipt) -> T,
     ) -> Result<(AcceptReceipt, T), Error> {
-        let inner = &self.inner;
+        let state = &self.state;
         let owner = Some(self.access.reach.home());
-        check_input(&input, &inner.limits, self.attachments().most())?;
+        check_input(&input, &state.limits, self.attachments().most())?;
         if let Some(schema) = &input.output {
-            check_schema(schema, &inner.limits, owner).await?;
+            check_schema(schema, &state.limits, owner).await?;
         }
-        inner.plugins.check(&input.plugins)?;
+        state.plugins.check(&input.plugins)?;
         let Input { target, parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
-        let resolved_agent = inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach)?;
+        let resolved_agent = state.agents.registry.chosen(agent.as_deref(), layers, self.access.reach)?;
         resolved_agent.catalogue.compile(&client_tools, owner).await?;
         let parts = with_attachments(parts, &before, &files);
         let now = self.now();
-        let _taking = ClaimGuard::new(&inner.taking);
-        let is_metered = !resolved_agent.budgets.is_empty() || inner.operator_budgets.are_set();
+        let _claim = state.drives.claim();
+        let is_metered = !resolved_agent.budgets.is_empty() || state.operator_budgets.are_set();
         let file_bytes = files.iter().map(AttachmentUpload::bytes).sum();
         let first = is_metered
             .then(|| {
-                BudgetMeter::first(&resolved_agent, &inner.models, &inner.limits, &parts, file_bytes, now)
+                BudgetMeter::first(&resolved_agent, &state.models, &state.limits, &parts, file_bytes, now)
             })
             .flatten();
         let package = Some(resolved_agent.fingerprint);
         let accept = AcceptRequest {
             target,
-            turn: TurnId::fresh(now, inner.entropy.random_id_bytes()),
+            turn: TurnId::fresh(now, state.entropy.random_id_bytes()),
             head,
             accepted: TurnAccepted {
                 parts,
@@ -175,57 +170,22 @@ impl Runtime {
             blobs: resolved_agent.to_store(),
             files: Vec::new(),
             now,
-            lease_request: inner.lease_request(now),
+            lease_request: state.drives.lease_request(now),
             first,
-            queued_most: inner.limits.queued_inputs,
+            queued_most: state.limits.queued_inputs,
         };
-        let began = inner.clock.elapsed();
-        let accepted = self.accept(accept, files).await?;
-        let waited = inner.clock.elapsed().saturating_sub(began);
-        inner.metrics.committed(waited);
-        if !accepted.duplicate {
-            inner.metrics.accepted();
-            inner.unreported_writes.waited(accepted.turn, waited);
-        }
+        let accepted = state.journal.accept(&self.store, state.drives.worker(), accept, files).await?;
         resolved_agent.was_stored();
         let AcceptReceipt { session, turn, duplicate, .. } = &accepted;
         tracing::info!(%session, %turn, duplicate, "an input was accepted");
         let made = meanwhile(&accepted);
-        inner.hub.committed(accepted.session, accepted.place.seq);
+        state.hub.committed(accepted.session, accepted.place.seq);
         let AcceptReceipt { session, turn, duplicate, place, work } = accepted;
         match work {
-            Some(work) => inner.spawn(work),
-            None => inner.wake.notify_one(),
+            Some(work) => state.sessions.spawn(work),
+            None => state.drives.wake(),
         }
         Ok((AcceptReceipt { session, turn, duplicate, place, work: None }, made))
-    }
-
-    /// Writes an input after its attachments are uploaded. If some of them may have been deleted meanwhile, they are
-    /// checked and uploaded again.
-    async fn accept(
-        &self,
-        accept: AcceptRequest,
-        mut files: Vec<AttachmentUpload>,
-    ) -> Result<AcceptReceipt, Error> {
-        let inner = &self.inner;
-        if files.is_empty() {
-            return self.store.accept(accept).await;
-        }
-        // Use the worker's store, because where contents are stored does not depend on the access of the handle.
-        let attachments = inner.attachments.in_store(&inner.store);
-        for tries in 1.. {
-            let placed = attachments.place(files.clone()).await?;
-            match self.store.accept(AcceptRequest { files: placed, ..accept.clone() }).await {
-                Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
-                    tracing::info!(%error, "contents are looked for again");
-                    let Limits { backoff_first, backoff_most, .. } = *inner.limits;
-                    inner.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
-                    files = attachments.confirm(files, inner.worker, self.now()).await?;
-                }
-                written => return written,
-            }
-        }
-        unreachable!("the last try returns")
     }
 }
 

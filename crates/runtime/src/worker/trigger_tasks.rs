@@ -1,5 +1,5 @@
 //! Listens to triggers. Each external event starts one turn, exactly once.
-use super::{Input, Runtime, WorkerState};
+use super::{Input, Runtime, RuntimeState};
 use crate::turn::model_request::jittered;
 use futures_util::FutureExt;
 use outlast_ports::ResultFuture;
@@ -12,9 +12,9 @@ use std::panic::AssertUnwindSafe;
 impl Runtime {
     /// Starts listening to the triggers of all plug-ins, with the access of this handle.
     pub fn listen(&self) {
-        for trigger in self.inner.plugins.triggers() {
+        for trigger in self.state.plugins.triggers() {
             let ear = TriggerTask { runtime: self.clone(), trigger: trigger.clone() };
-            self.inner.tasks.spawn(async move { ear.run().await });
+            self.state.sessions.tasks.spawn(async move { ear.run().await });
         }
     }
 }
@@ -27,7 +27,7 @@ struct TriggerTask {
 
 impl TriggerTask {
     async fn run(&self) {
-        let mut stopping = self.runtime.inner.stopping.subscribe();
+        let mut stopping = self.runtime.state.drives.stopping();
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => {}
@@ -94,7 +94,7 @@ impl TriggerTask {
     }
 
     async fn pause(&self, failures: u32) {
-        let WorkerState { clock, entropy, limits, .. } = &*self.runtime.inner;
+        let RuntimeState { clock, entropy, limits, .. } = &*self.runtime.state;
         let (first, most) = (limits.backoff_first, limits.backoff_most);
         clock.sleep(jittered(first, most, failures, entropy.as_ref())).await;
     }

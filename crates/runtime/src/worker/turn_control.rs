@@ -1,6 +1,5 @@
 //! What callers do with a turn that was accepted: wait for its end, cancel, resolve its waits, approve, settle, retry.
-use super::active_drives::ClaimGuard;
-use super::{Runtime, lock};
+use super::Runtime;
 use crate::policy::approvals::Approvals;
 use outlast_ports::inbox::{AcceptReceipt, RetryRequest};
 use outlast_views::{CancelOutcome, ResolveResult, RetryOutcome, RetryPlace, TurnState, VoteOutcome};
@@ -22,14 +21,14 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and publish their end. The store knows the others.
-            let end = match self.inner.hub.end_of(turn, self.access.reach).await {
+            let end = match self.state.hub.end_of(turn, self.access.reach).await {
                 Some(end) => Some(end),
                 None => self.store.turn(turn).await?.end,
             };
             match end {
                 Some(TurnEnd::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
-                None => self.inner.clock.sleep(LOOK_FOR_END).await,
+                None => self.state.clock.sleep(LOOK_FOR_END).await,
             }
         }
     }
@@ -49,19 +48,17 @@ impl Runtime {
     }
 
     fn stop(&self, turn: TurnId, reason: &str) {
-        for driving in lock(&self.inner.driving).values().filter(|driving| driving.turn == turn) {
-            driving.canceller.cancel(reason);
-        }
+        self.state.drives.cancel(turn, reason);
         // A turn that had not begun has ended now.
-        self.inner.deliveries.wake_sinks();
-        self.inner.wake.notify_one();
+        self.state.deliveries.wake_sinks();
+        self.state.drives.wake();
     }
 
     /// Resolves a wait with its completion key. The first resolution wins.
     pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<ResolveResult, Error> {
-        key.check(&self.inner.secret)?;
+        key.check(&self.state.secret)?;
         let resolved = self.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
-        self.inner.wake.notify_one();
+        self.state.drives.wake();
         Ok(resolved)
     }
 
@@ -73,22 +70,22 @@ impl Runtime {
     /// Approves, denies or edits the call of a question.
     pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<VoteOutcome, Error> {
         let voted = self.approvals().decide(id, approval, self.now()).await?;
-        self.inner.wake.notify_one();
+        self.state.drives.wake();
         Ok(voted)
     }
 
     /// Overrides the budget of an agent, or removes the override. Turns that wait for a budget try again.
     pub async fn set_budget(&self, account: BudgetAccount, budget: Option<Budget>) -> Result<(), Error> {
         self.store.set_budget(account, budget, self.now()).await?;
-        self.inner.operator_budgets.refresh(self.inner.store.as_ref()).await?;
-        self.inner.wake.notify_one();
+        self.state.operator_budgets.refresh(self.state.store.as_ref()).await?;
+        self.state.drives.wake();
         Ok(())
     }
 
     /// Settles a call of unknown outcome. Its payments are settled or released.
     pub async fn settle(&self, call: CallId, verdict: OutcomeVerdict) -> Result<SessionId, Error> {
         let session = self.store.settle(call, verdict, self.now()).await?;
-        self.inner.deliveries.wake_sinks();
+        self.state.deliveries.wake_sinks();
         Ok(session)
     }
 
@@ -113,7 +110,7 @@ impl Runtime {
         };
         let now = self.now();
         self.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await?;
-        self.inner.wake.notify_one();
+        self.state.drives.wake();
         Ok(())
     }
 
@@ -132,23 +129,23 @@ impl Runtime {
             self.retry(turn).await?;
             return Ok(RetryOutcome::Woken);
         }
-        let inner = &self.inner;
+        let state = &self.state;
         let now = self.now();
-        let _taking = ClaimGuard::new(&inner.taking);
+        let _claim = state.drives.claim();
         let fork = (place == RetryPlace::Fork).then(|| self.fresh_session());
-        let fresh = TurnId::fresh(now, inner.entropy.random_id_bytes());
-        let (lease_request, queued_most) = (inner.lease_request(now), inner.limits.queued_inputs);
+        let fresh = TurnId::fresh(now, state.entropy.random_id_bytes());
+        let (lease_request, queued_most) = (state.drives.lease_request(now), state.limits.queued_inputs);
         let accepted =
             self.store.retry(RetryRequest { turn, fresh, fork, now, lease_request, queued_most }).await?;
         let AcceptReceipt { session, turn: retry, duplicate, place, work } = accepted;
         tracing::info!(%session, %turn, %retry, duplicate, "a turn is retried");
         if !duplicate {
-            inner.metrics.accepted();
+            state.metrics.counters.accepted();
         }
-        inner.hub.committed(session, place.seq);
+        state.hub.committed(session, place.seq);
         match work {
-            Some(work) => inner.spawn(work),
-            None => inner.wake.notify_one(),
+            Some(work) => state.sessions.spawn(work),
+            None => state.drives.wake(),
         }
         Ok(RetryOutcome::NewTurn { session, turn: retry, duplicate })
     }

@@ -2,9 +2,12 @@
 //!
 //! Such a turn cannot be cancelled, and its process has to be killed. The watchdog durably records which turn it was,
 //! so that the next worker runs it alone.
-use super::{WorkerState, lock};
+use super::active_drives::ActiveDrives;
+use crate::views::metrics::WorkerMetrics;
+use outlast_ports::clock::Clock;
+use outlast_ports::store::Store;
 use outlast_ports::turns::{Fence, Lease};
-use outlast_vocab::SessionId;
+use outlast_vocab::{Limits, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,64 +56,76 @@ struct ObservedPoll {
 
 /// Checks all turns of a worker periodically.
 pub(super) struct Watchdog {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) drives: Arc<ActiveDrives>,
+    /// The polls at the last check.
+    pub(super) seen: ObservedPolls,
+}
+
+/// What the watchdog has seen until its last check.
+pub(super) struct ObservedPolls {
     looked: Duration,
-    seen: BTreeMap<(SessionId, Fence), ObservedPoll>,
+    polls: BTreeMap<(SessionId, Fence), ObservedPoll>,
+}
+
+impl ObservedPolls {
+    pub(super) fn since(now: Duration) -> Self {
+        Self { looked: now, polls: BTreeMap::new() }
+    }
 }
 
 impl Watchdog {
-    pub(super) fn new(now: Duration) -> Self {
-        Self { looked: now, seen: BTreeMap::new() }
-    }
-
     /// Reports turns whose polls have lasted too long.
-    pub(super) async fn look(&mut self, inner: &WorkerState) {
-        let now = inner.clock.elapsed();
-        let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(MOST_PER_LOOK);
-        let polls: BTreeMap<(SessionId, Fence), (Lease, Duration)> = {
-            let driving = lock(&inner.driving);
-            let polls = driving.iter().filter_map(|(session, driving)| {
-                let (turn, fence) = (driving.turn, driving.fence);
-                let lease = Lease { session: *session, turn, worker: inner.worker, fence };
-                Some(((*session, fence), (lease, driving.poll.since()?)))
-            });
-            polls.collect()
-        };
-        self.seen.retain(|key, seen| polls.get(key).is_some_and(|(_, since)| *since == seen.since));
+    pub(super) async fn look(&mut self) {
+        let now = self.clock.elapsed();
+        let ObservedPolls { looked, polls: seen } = &mut self.seen;
+        let passed = now.saturating_sub(std::mem::replace(looked, now)).min(MOST_PER_LOOK);
+        let polled = self.drives.polled().into_iter();
+        let polls: BTreeMap<(SessionId, Fence), (Lease, Duration)> =
+            polled.map(|(lease, since)| ((lease.session, lease.fence), (lease, since))).collect();
+        seen.retain(|key, seen| polls.get(key).is_some_and(|(_, since)| *since == seen.since));
+        let mut hung = Vec::new();
         for (key, (lease, since)) in polls {
-            let seen = self.seen.entry(key);
-            let seen = seen.and_modify(|seen| seen.blocked += passed).or_insert(ObservedPoll {
-                since,
-                blocked: Duration::ZERO,
-                reported: false,
-            });
-            if seen.blocked >= inner.limits.turn_hang && !seen.reported {
-                // A failed write is repeated at the next check.
-                seen.reported = report(inner, lease, seen.blocked).await;
+            let seen = seen.entry(key).and_modify(|seen| seen.blocked += passed);
+            let seen = seen.or_insert(ObservedPoll { since, blocked: Duration::ZERO, reported: false });
+            if seen.blocked >= self.limits.turn_hang && !seen.reported {
+                hung.push((key, lease, seen.blocked));
+            }
+        }
+        for (key, lease, blocked) in hung {
+            // A failed write is repeated at the next check.
+            if self.report(lease, blocked).await
+                && let Some(seen) = self.seen.polls.get_mut(&key)
+            {
+                seen.reported = true;
             }
         }
     }
-}
 
-async fn report(inner: &WorkerState, lease: Lease, blocked: Duration) -> bool {
-    let (session, turn) = (lease.session, lease.turn);
-    let seconds = blocked.as_secs();
-    match inner.store.report_hang(lease.clone()).await {
-        Ok(true) => {
-            tracing::error!(%session, %turn, seconds, "the turn ran alone and blocks its thread; it is sealed");
-            inner.metrics.hung();
-            inner.stop_driving(&lease);
-            inner.on_trial.store(false, Ordering::SeqCst);
-            inner.wake.notify_one();
-            true
-        }
-        Ok(false) => {
-            tracing::error!(%session, %turn, seconds, "the turn blocks its thread; restart this process, and the turn will run alone");
-            inner.metrics.hung();
-            true
-        }
-        Err(error) => {
-            tracing::warn!(%session, %turn, %error, "a turn that blocks its thread could not be noted");
-            error.kind() == outlast_vocab::Kind::LeaseLost
+    /// Records durably that a turn blocks its thread. Returns whether it need not be tried again.
+    async fn report(&self, lease: Lease, blocked: Duration) -> bool {
+        let (session, turn) = (lease.session, lease.turn);
+        let seconds = blocked.as_secs();
+        match self.store.report_hang(lease.clone()).await {
+            Ok(true) => {
+                tracing::error!(%session, %turn, seconds, "the turn ran alone and blocks its thread; it is sealed");
+                self.metrics.hung();
+                self.drives.remove(&lease);
+                self.drives.end_trial();
+                true
+            }
+            Ok(false) => {
+                tracing::error!(%session, %turn, seconds, "the turn blocks its thread; restart this process, and the turn will run alone");
+                self.metrics.hung();
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%session, %turn, %error, "a turn that blocks its thread could not be noted");
+                error.kind() == outlast_vocab::Kind::LeaseLost
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Read-only queries of a worker: the feed of all sessions, why a turn waits, the agents and the load.
-use super::{ActiveDrive, Runtime, lock};
+use super::Runtime;
 use crate::agents::agent_registry::AgentView;
 use crate::delivery::feed::RecordFeed;
 use crate::views::wait_explanation;
@@ -34,9 +34,9 @@ pub struct RunningTurn {
 impl Runtime {
     /// Follows all visible sessions from a cursor.
     pub fn feed(&self, after: FeedCursor) -> RecordFeed {
-        let inner = &self.inner;
-        let stores = (self.store.clone(), inner.store.clone());
-        RecordFeed::new(&inner.hub, inner.clock.clone(), inner.limits.page_rows, stores, after)
+        let state = &self.state;
+        let stores = (self.store.clone(), state.store.clone());
+        RecordFeed::new(&state.hub, state.clock.clone(), state.limits.page_rows, stores, after)
     }
 
     /// Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
@@ -53,13 +53,13 @@ impl Runtime {
     pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
         let fresh = self.fresh_session();
         let target = key.map_or(SessionTarget::New(fresh), |key| SessionTarget::Key { key, fresh });
-        super::inputs::check_target(&target, &self.inner.limits)?;
+        super::inputs::check_target(&target, &self.state.limits)?;
         self.store.open(target, self.now()).await
     }
 
     /// Returns what the durability of a turn with these records cost.
     pub fn durability(&self, turn: &TurnView, records: &[Record]) -> Durability {
-        let unsaid = self.inner.unreported_writes.of(turn.id);
+        let unsaid = self.state.journal.unreported_writes.of(turn.id);
         let writes = turn.writes.map(|writes| WriteCount { waited: writes.waited + unsaid, ..writes });
         Durability::of(records, writes)
     }
@@ -67,23 +67,17 @@ impl Runtime {
     /// Returns the agents that callers of this handle may use, by name: those of the program, and those of its
     /// organisation.
     pub fn agents(&self) -> Vec<AgentView> {
-        self.inner.agent_registry.views(self.access.reach)
+        self.state.agents.registry.views(self.access.reach)
     }
 
     /// Returns the visible turns that this worker drives now, by session. Leaves out parked turns and turns driven by
     /// other workers.
     pub fn running(&self) -> Vec<RunningTurn> {
-        let driving = lock(&self.inner.driving);
-        let shown = driving.iter().filter(|(_, driving)| self.access.reach.covers(driving.org));
-        let running = |(session, driving): (&SessionId, &ActiveDrive)| {
-            let ActiveDrive { turn, since, agent, .. } = driving;
-            RunningTurn { session: *session, turn: *turn, agent: agent.clone(), since: *since }
-        };
-        shown.map(running).collect()
+        self.state.drives.running(self.access.reach)
     }
 
     /// Returns the load of this worker.
     pub fn load(&self) -> WorkerLoad {
-        WorkerLoad { driven: lock(&self.inner.driving).len(), most: self.inner.limits.sessions_at_once }
+        WorkerLoad { driven: self.state.drives.count(), most: self.state.limits.sessions_at_once }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 impl JournaledHost {
     /// Returns what the next write counts as used, if budgets are tracked now.
     pub(super) fn budget_update(&mut self, transition: &TurnTransition) -> Option<BudgetUpdate> {
-        let now = self.writer.clock.now();
+        let now = self.writer.now();
         let meter = self.active_meter()?;
         if *transition != TurnTransition::Continue {
             meter.release_reservation();
@@ -37,7 +37,7 @@ impl JournaledHost {
         if !self.has_earlier_drives || next.is_some_and(|next| self.reserved.contains(next)) {
             return Ok(());
         }
-        let open = self.writer.store.open_reservations(self.writer.lease.turn).await?;
+        let open = self.writer.store().open_reservations(self.writer.lease.turn).await?;
         let Some(meter) = &self.meter else { return Ok(()) };
         let is_lost = |key: &ReplayKey| match next {
             Some(next) => key == next,
@@ -83,14 +83,14 @@ impl JournaledHost {
     fn tell_low(&self, low: Vec<BudgetShortfall>) {
         for short in low {
             let low = || LiveEventKind::BudgetLow { budget: named(&short) };
-            self.writer.hub.publish(self.writer.caller(), low);
+            self.writer.publish(low);
         }
     }
 }
 
 impl BudgetReservations for JournaledHost {
     async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        let now = self.writer.clock.now();
+        let now = self.writer.now();
         let Some(meter) = self.active_meter() else {
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         };
@@ -125,7 +125,7 @@ impl TurnBudget for JournaledHost {
     }
 
     async fn reserve_ahead(&mut self, reservation: BudgetReservation) -> Result<(), Error> {
-        let now = self.writer.clock.now();
+        let now = self.writer.now();
         if self.buffer.facts.is_empty() {
             return self.flush().await.map(drop);
         }
