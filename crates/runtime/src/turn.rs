@@ -17,6 +17,8 @@ pub mod output_schema;
 pub(crate) mod partial_reply;
 pub mod prompt_snapshot;
 pub mod provenance;
+pub(crate) mod turn_conversation;
+pub(crate) mod turn_permits;
 pub mod turn_run;
 pub(crate) mod undo;
 pub(crate) mod write_buffer;

@@ -5,19 +5,17 @@
 mod budgets;
 
 use crate::agents::resolved_agent::ResolvedAgent;
-use crate::calls::catalogue::Caller;
 use crate::calls::payments::PaymentClient;
 use crate::limits::budget_meter::BudgetMeter;
 use crate::limits::operator_budgets::OperatorBudgets;
-use crate::limits::tool_limits::ExternalRateLimiter;
 use crate::turn::cancel::Canceller;
-use crate::turn::conversation_cache::{ConversationCache, ConversationPosition};
-use crate::turn::conversation_reader::{self, LoadedConversation};
 use crate::turn::host::{
     CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier, PartialReplies, TurnBudget,
     TurnJournal, TurnProgress,
 };
 use crate::turn::journal_writer::JournalWriter;
+use crate::turn::turn_conversation::TurnConversation;
+use crate::turn::turn_permits::{PermitWrites, TurnPermits};
 use crate::turn::write_buffer::{TurnStart, WriteBuffer};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::{InterruptedCallAction, TurnHistory, interrupted_call_action};
@@ -32,12 +30,11 @@ use outlast_ports::turns::{
 use outlast_vocab::effect::{
     BatchCall, CheckpointOutcome, JoinedInput, JournalPosition, Outcome, ToolOutcome,
 };
-use outlast_vocab::id::OrgId;
 use outlast_vocab::label::Labels;
-use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::message::ToolResult;
 use outlast_vocab::record::{
-    CallReclaimed, CompactionMethod, CompactionRecord, EffectAnswered, EffectPerformed, Fact, NodeRef,
-    PolicyDecided, Seq, TurnEnd, TurnResumed, TurnStarted,
+    CallReclaimed, CompactionMethod, CompactionRecord, EffectAnswered, EffectPerformed, Fact, PolicyDecided,
+    Seq, TurnEnd, TurnResumed, TurnStarted,
 };
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
@@ -49,24 +46,16 @@ pub(crate) struct JournaledHost {
     writer: JournalWriter,
     buffer: WriteBuffer,
     secret: [u8; 32],
-    org: OrgId,
     history: Arc<TurnHistory>,
     canceller: Arc<Canceller>,
-    parent: Option<NodeRef>,
+    conversation: TurnConversation,
+    permits: TurnPermits,
     /// Policy decisions of this drive.
     decisions: Vec<PolicyDecided>,
     spending: TurnCost,
-    limiter: Option<ExternalRateLimiter>,
-    /// Rate-limit decisions of the last write.
-    admissions: Vec<AdmissionDecision>,
     /// Whether persisted text of an unfinished reply may exist.
     keeps_text: bool,
     place: Option<JournalPosition>,
-    conversations: Arc<ConversationCache>,
-    /// The conversation before this turn, once it is loaded.
-    conversation: Option<Conversation>,
-    /// The record that accepted the input.
-    first: Seq,
     input_waits: bool,
     /// Budget accounting, if budgets are tracked.
     meter: Option<BudgetMeter>,
@@ -83,24 +72,18 @@ pub(crate) struct JournaledHostConfig {
     pub(crate) writer: JournalWriter,
     /// The secret that signs completion keys.
     pub(crate) secret: [u8; 32],
-    /// The organisation of the session.
-    pub(crate) org: OrgId,
     /// The recorded history of the turn.
     pub(crate) history: TurnHistory,
     /// Cancels the turn.
     pub(crate) canceller: Arc<Canceller>,
     /// The head that the turn appends to.
     pub(crate) head: String,
-    /// The message that it follows.
-    pub(crate) parent: Option<NodeRef>,
-    /// The cache of recent conversations.
-    pub(crate) conversations: Arc<ConversationCache>,
-    /// The record that accepted the input.
-    pub(crate) first: Seq,
+    /// The conversation before the turn.
+    pub(crate) conversation: TurnConversation,
     /// Set if an earlier lease drove the turn and did not leave it parked.
     pub(crate) resumed: Option<TurnResumed>,
-    /// The rate limiter for tool calls. `None` means the store.
-    pub(crate) limiter: Option<ExternalRateLimiter>,
+    /// The rate limits of its calls.
+    pub(crate) permits: TurnPermits,
     /// Budget accounting, if budgets are tracked.
     pub(crate) meter: Option<BudgetMeter>,
     /// Whether an operator has set a budget.
@@ -118,7 +101,8 @@ impl JournaledHost {
         let head = std::mem::take(&mut config.head);
         let mut host = Self::aside(config);
         if host.history.started().is_none() {
-            let (kernel, package, parent) = (outlast_kernel::VERSION, agent.fingerprint, host.parent);
+            let (kernel, package, parent) =
+                (outlast_kernel::VERSION, agent.fingerprint, host.conversation.parent());
             let started = TurnStarted { kernel, package, head, parent, labels };
             host.buffer.start = Some(TurnStart { started, agent: agent.clone() });
         }
@@ -127,8 +111,8 @@ impl JournaledHost {
 
     /// Opens the journal of a turn to end or park it. The turn does not begin here, so nothing new is pinned.
     pub(crate) fn aside(config: JournaledHostConfig) -> Self {
-        let JournaledHostConfig { writer, secret, org, history, canceller, parent, .. } = config;
-        let JournaledHostConfig { conversations, first, limiter, meter, operator_budgets, .. } = config;
+        let JournaledHostConfig { writer, secret, history, canceller, conversation, permits, .. } = config;
+        let JournaledHostConfig { meter, operator_budgets, .. } = config;
         // If the turn is driven again under the same lease, it was already resumed.
         let resumed = config.resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
         let begun = history.started().is_some();
@@ -137,18 +121,13 @@ impl JournaledHost {
             writer,
             buffer: WriteBuffer { resumed, ..WriteBuffer::default() },
             secret,
-            org,
             canceller,
-            parent: history.started().map_or(parent, |started| started.parent),
+            conversation,
+            permits,
             decisions: Vec::new(),
             spending: history.spending(),
-            limiter,
-            admissions: Vec::new(),
             keeps_text: begun,
             place: history.last_node(),
-            conversations,
-            conversation: None,
-            first,
             // Inputs may be waiting for a turn that began earlier, and no receipt has reported them.
             input_waits: begun,
             meter,
@@ -202,26 +181,6 @@ impl JournaledHost {
         self.park(vec![wait]).await
     }
 
-    /// Sets the conversation before this turn, with the compactions of this turn applied.
-    fn set_conversation(&mut self, mut conversation: Conversation) {
-        for compacted in self.history.compactions() {
-            conversation.compact(compacted.clone());
-        }
-        self.conversation = Some(conversation);
-    }
-
-    /// Caches the conversation, including this turn's messages, for the session's next turn.
-    fn cache_conversation(&mut self, messages: Vec<Message>, last: Seq) {
-        if let (Some(mut conversation), Some(place), false) =
-            (self.conversation.take(), self.place, messages.is_empty())
-        {
-            let Caller { session, turn } = self.writer.caller();
-            conversation.push(turn, messages);
-            let node = NodeRef { session, seq: place.seq };
-            self.conversations.keep(ConversationPosition { node, next: Seq(last.0 + 1) }, conversation);
-        }
-    }
-
     /// Writes everything that is buffered. If the buffer has no change to the budgets, the write counts what the turn
     /// used until now.
     async fn commit(&mut self, transition: TurnTransition) -> Result<CommitReceipt, Error> {
@@ -240,7 +199,7 @@ impl JournaledHost {
             ..Commit::new(lease, self.writer.now(), facts, transition)
         };
         let mut receipt = self.writer.write(commit).await?;
-        self.admissions.append(&mut receipt.admissions);
+        self.permits.add(std::mem::take(&mut receipt.admissions));
         if let Some(start) = start {
             start.agent.was_stored();
         }
@@ -332,28 +291,16 @@ impl PartialReplies for JournaledHost {
 
 impl ConversationHost for JournaledHost {
     async fn load_conversation(&mut self, bytes: usize) -> Result<(), Error> {
-        if self.conversation.is_some() {
-            return Ok(());
-        }
-        let Some(node) = self.parent else {
-            self.set_conversation(Conversation::default());
-            return Ok(());
-        };
-        if let Some(conversation) = self.conversations.take(ConversationPosition { node, next: self.first }) {
-            self.set_conversation(conversation);
-            return Ok(());
-        }
-        let LoadedConversation { conversation, repaired: calls } =
-            conversation_reader::conversation(self.writer.store().as_ref(), node, bytes).await?;
+        let store = self.writer.store().as_ref();
+        let calls = self.conversation.load(store, &self.history, bytes).await?;
         if !calls.is_empty() && !self.history.was_repaired() {
             self.buffer.facts.push(Fact::Repaired { calls });
         }
-        self.set_conversation(conversation);
         Ok(())
     }
 
     fn conversation(&mut self) -> &mut Conversation {
-        self.conversation.get_or_insert_default()
+        self.conversation.get()
     }
 
     async fn compact(&mut self, compacted: CompactionRecord) -> Result<(), Error> {
@@ -371,21 +318,14 @@ impl ConversationHost for JournaledHost {
 
 impl CallPermits for JournaledHost {
     async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
-        self.admissions.clear();
-        let Some(limiter) = &self.limiter else {
-            self.buffer.admission_requests.extend(requests);
-            return Ok(());
-        };
-        for request in requests {
-            let (decision, fact) = limiter.admit(self.org, request).await;
-            self.admissions.push(decision);
-            self.buffer.facts.extend(fact);
-        }
+        let PermitWrites { requests, facts } = self.permits.request(requests).await;
+        self.buffer.admission_requests.extend(requests);
+        self.buffer.facts.extend(facts);
         Ok(())
     }
 
     fn take_permit_decisions(&mut self) -> Vec<AdmissionDecision> {
-        std::mem::take(&mut self.admissions)
+        self.permits.take()
     }
 }
 
@@ -448,7 +388,7 @@ impl TurnProgress for JournaledHost {
         let EndedTurn { end, messages } = done;
         self.note_lost_requests(None).await?;
         if self.is_metered()
-            && let (Some(meter), Some(before)) = (&mut self.meter, &self.conversation)
+            && let (Some(meter), Some(before)) = (&mut self.meter, self.conversation.loaded())
         {
             meter.set_next_turn_usage(before, &messages);
         }
@@ -459,7 +399,7 @@ impl TurnProgress for JournaledHost {
         let receipt = self.commit(transition).await?;
         let driven = match receipt.after {
             TurnAfterCommit::Ended => {
-                self.cache_conversation(messages, receipt.last.seq);
+                self.conversation.cache(self.writer.caller(), messages, (self.place, receipt.last.seq));
                 DriveOutcome::Ended(end.clone())
             }
             TurnAfterCommit::Next(work) => DriveOutcome::Next(end.clone(), work),

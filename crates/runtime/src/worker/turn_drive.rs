@@ -17,6 +17,8 @@ use crate::turn::journaled_host::{JournaledHost, JournaledHostConfig};
 use crate::turn::model_client::ModelCatalogue;
 use crate::turn::model_request::backoff;
 use crate::turn::provenance::TextSources;
+use crate::turn::turn_conversation::TurnConversation;
+use crate::turn::turn_permits::TurnPermits;
 use crate::turn::turn_run::TurnRun;
 use crate::views::metrics::{TurnPhase, WorkerMetrics};
 use outlast_kernel::label::{of_hooks, of_supplied_messages};
@@ -179,18 +181,16 @@ impl LeasedDrive<'_> {
         let LeasedTurn { lease, org, index, head, parent, first, resumed, .. } = &self.turn;
         let budgets = agent.map(|agent| agents.registry.budgets(agent, OrgVisibility::Org(*org)));
         let (journal, stopping) = (hosts.journal.clone(), drives.stopping());
+        let parent = history.started().map_or(*parent, |started| started.parent);
         JournaledHostConfig {
             writer: JournalWriter { journal, lease: lease.clone(), stopping },
             secret: hosts.secret,
-            org: *org,
             history,
             canceller: self.handles.canceller.clone(),
             head: head.clone(),
-            parent: *parent,
-            conversations: hosts.conversations.clone(),
-            first: *first,
+            conversation: TurnConversation::new(hosts.conversations.clone(), parent, *first),
             resumed: resumed.clone(),
-            limiter: hosts.limiter.clone(),
+            permits: TurnPermits::new(*org, hosts.limiter.clone()),
             meter: Some(BudgetMeter::of(agent, budgets, &hosts.models, hold, *index, clock.now())),
             operator_budgets: hosts.operator_budgets.clone(),
         }
@@ -226,7 +226,7 @@ impl LeasedDrive<'_> {
         let labels = match config.history.started() {
             Some(started) => started.labels.clone(),
             None if resolved_agent.keeps_labels() => {
-                let mut labels = agents.labels(config.parent).await?;
+                let mut labels = agents.labels(self.turn.parent).await?;
                 labels.extend(of_supplied_messages(&input.before, &resolved_agent.contracts));
                 // Reused replies were written by a model that had read what hooks told it.
                 labels.extend(config.history.reusable().labels(&resolved_agent.package.hooks));
@@ -243,7 +243,7 @@ impl LeasedDrive<'_> {
         if resolved_agent.keeps_labels() {
             inherited.extend(of_hooks(&config.history, &resolved_agent.package.hooks));
         }
-        let parent = config.parent;
+        let parent = self.turn.parent;
         let mut host = JournaledHost::open(config, &resolved_agent, labels);
         let stop = StopSignals {
             cancel: self.handles.cancel.clone(),
