@@ -54,7 +54,7 @@ pub struct CostTotals {
     pub cost: Cost,
     /// Replies without a known price.
     pub unpriced: u64,
-    /// The estimated part of `cost`: the most that cancelled calls could cost.
+    /// The estimated part of `cost`: the most that calls without a complete reply could cost.
     pub estimated: Cost,
 }
 

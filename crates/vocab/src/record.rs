@@ -139,7 +139,7 @@ pub enum Fact {
     Resumed(TurnResumed),
     /// Attempts of a model call failed, and the call has no outcome yet.
     Tried(AttemptsFailed),
-    /// A model call was cut off because the turn was cancelled.
+    /// A request to a model brought no complete reply, and may be charged.
     Interrupted(InterruptedReply),
     /// The approvers of a call were reminded.
     Reminded {
@@ -396,23 +396,40 @@ pub struct FailedAttempt {
     pub model: Option<ModelName>,
 }
 
-/// A reply that a cancellation cut off: the streamed text, and the usage that is charged for it.
+/// A request to a model that brought no complete reply: the streamed text, and the usage that is charged for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterruptedReply {
     /// The model call.
     pub key: ReplayKey,
+    /// Why the reply is incomplete.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cause: ReplyInterruption,
     /// The model that was asked.
     pub model: ModelName,
-    /// The streamed text. Empty if answers are judged before people see them, or if hooks may change them.
+    /// The streamed text of a cancelled reply. Empty if answers are judged before people see them, or if hooks may
+    /// change them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// The tokens that the call is charged: the most that it could use, because the provider did not report
+    /// The tokens that the request is charged: the most that it could use, because the provider did not report
     /// its usage.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage: Usage,
     /// The price of these tokens, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+}
+
+/// Why a reply is incomplete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplyInterruption {
+    /// The turn was cancelled.
+    #[default]
+    Cancelled,
+    /// The stream broke off or stalled. The call may be tried again.
+    BrokeOff,
+    /// The result is not known: the worker died, or a tool abandoned the request.
+    Lost,
 }
 
 impl InterruptedReply {

@@ -14,7 +14,7 @@ use outlast_ports::turns::ValueWrite;
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{AwaitEvent, Effect};
 use outlast_vocab::payment::Payment;
-use outlast_vocab::record::{EffectPerformed, Fact, PolicyDecided, UndoableCall};
+use outlast_vocab::record::{EffectPerformed, Fact, InterruptedReply, PolicyDecided, UndoableCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, ReplayKey};
 use std::future::pending;
@@ -32,6 +32,8 @@ pub(crate) enum CallMessage {
     Reserve(BudgetReservation, oneshot::Sender<Option<BudgetShortfall>>),
     /// A request to go out under the rate limits of the call. The sender gets the decision.
     GoesOut(AdmissionRequest, oneshot::Sender<AdmissionDecision>),
+    /// A request to a model that is charged the most that it could use.
+    Charge(InterruptedReply, UsageAmount),
     /// The actual usage of earlier reservations.
     Settle(Vec<BudgetSettlement>),
     /// Time spent waiting for a provider that did not answer.
@@ -187,6 +189,11 @@ impl CallJournal {
     pub(crate) async fn note(&self, fact: Fact) {
         // The driver outlives its calls. If it is gone, so is the turn, and the answer is not read.
         let _ = self.to_driver.send(CallMessage::Note(fact)).await;
+    }
+
+    /// Settles a model request that brought no complete reply, and records it with the same write. Cancel safe.
+    pub(crate) async fn charge(&self, interrupted: InterruptedReply, most: UsageAmount) {
+        let _ = self.to_driver.send(CallMessage::Charge(interrupted, most)).await;
     }
 
     /// Includes facts in the next write.

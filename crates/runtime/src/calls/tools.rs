@@ -14,6 +14,7 @@ use crate::calls::tool_runner::ToolRunner;
 use crate::limits::budget_meter::{named, wait_for};
 use crate::limits::tool_limits::CallPermit;
 use crate::turn::host::Host;
+use crate::turn::metered_model_call::ModelCallHost;
 use crate::turn::undo::undoable;
 use crate::views::metrics::TurnPhase;
 use futures_util::future::poll_immediate;
@@ -206,6 +207,7 @@ async fn work<H: Host>(
                         Some(message) = from_calls.recv() => take(message, &mut waiting, host).await?,
                         Some(completion) = running.next() => {
                             let completion = completion?;
+                            take_sent(&mut from_calls, &mut waiting, host).await?;
                             let (CallCompletion::Ran(index, ..) | CallCompletion::Completed(index, ..)) = completion;
                             settle(turn, &mut slots[index], completion, host);
                         }
@@ -213,6 +215,7 @@ async fn work<H: Host>(
                     }
                 }
                 drop(running);
+                take_sent(&mut from_calls, &mut waiting, host).await?;
                 let history = host.history().clone();
                 let began = slots.iter().enumerate().map(|(index, slot)| {
                     let waits = waiting.get(&index).map_or(&[][..], Vec::as_slice);
@@ -229,9 +232,7 @@ async fn work<H: Host>(
         while let Some(now) = completion {
             let now = now?;
             // Facts that the call sent earlier come before its answer.
-            while let Ok(message) = from_calls.try_recv() {
-                take(message, &mut waiting, host).await?;
-            }
+            take_sent(&mut from_calls, &mut waiting, host).await?;
             let (CallCompletion::Ran(index, ..) | CallCompletion::Completed(index, ..)) = now;
             keep |= slots[index].class != EffectClass::Pure;
             if settle(turn, &mut slots[index], now, host) {
@@ -258,6 +259,18 @@ fn scheduling(turn: &ToolRunner<'_>, slot: &BatchCallSlot) -> CallScheduling {
         }
         BatchCallState::Pending(_) | BatchCallState::Settled(_) => CallScheduling::Parallel,
     }
+}
+
+/// Takes the messages that calls have sent so far.
+async fn take_sent<H: Host>(
+    from_calls: &mut mpsc::Receiver<CallMessage>,
+    waiting: &mut BTreeMap<usize, Vec<Wait>>,
+    host: &mut H,
+) -> Result<(), Error> {
+    while let Ok(message) = from_calls.try_recv() {
+        take(message, waiting, host).await?;
+    }
+    Ok(())
 }
 
 async fn take<H: Host>(
@@ -289,6 +302,7 @@ async fn take<H: Host>(
                 let _ = reply_to.send(decision);
             }
         }
+        CallMessage::Charge(interrupted, most) => host.charge(interrupted, most).await,
         CallMessage::Settle(settled) => {
             for BudgetSettlement { key, used, .. } in settled {
                 host.settle(&key, used);

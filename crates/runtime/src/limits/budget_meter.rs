@@ -12,9 +12,10 @@ use outlast_ports::budget::{
 };
 use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities, ModelRequest};
 use outlast_vocab::budget::{Budgets, UsageAmount};
+use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{Generation, Reply, Usage};
 use outlast_vocab::message::{Message, ModelName, Part};
-use outlast_vocab::record::InterruptedReply;
+use outlast_vocab::record::{InterruptedReply, ReplyInterruption};
 use outlast_vocab::tool::ToolContract;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Kind, Limits, Millis, ReplayKey};
@@ -166,11 +167,11 @@ impl BudgetMeter {
         self.settled.push(BudgetSettlement { key: key.clone(), used: Some(used), lost: assumed });
     }
 
-    /// Returns the reservation for an effect that will not begin under this lease.
-    pub(crate) fn release_reservation(&mut self) {
-        if let Some(BudgetReservation { key, .. }) = self.ready.take() {
-            self.settle(&key, Some(UsageAmount::ZERO));
-        }
+    /// Returns the reservation for an effect that will not begin under this lease, and the key of the effect.
+    pub(crate) fn release_reservation(&mut self) -> Option<ReplayKey> {
+        let BudgetReservation { key, .. } = self.ready.take()?;
+        self.settle(&key, Some(UsageAmount::ZERO));
+        Some(key)
     }
 
     /// Sets what the session's next turn has to read in addition to its input.
@@ -191,10 +192,12 @@ impl BudgetMeter {
     /// name its model, so the record names the agent's first one. `None` if the agent is not known.
     pub(crate) fn lost_request(&self, lost: OpenReservation) -> Option<InterruptedReply> {
         let OpenReservation { key, amount_max: UsageAmount { tokens, money, .. } } = lost;
-        let cost = self.info.and_then(|info| info.prices).map(|_| money);
+        // A fallback model may have a price even if the first one has none.
+        let has_price = money != Cost::ZERO || self.info.is_some_and(|info| info.prices.is_some());
+        let cost = has_price.then_some(money);
         let usage = Usage { input: tokens, ..Usage::default() };
-        let model = self.model.clone()?;
-        Some(InterruptedReply { key, model, text: String::new(), usage, cost })
+        let (model, cause) = (self.model.clone()?, ReplyInterruption::Lost);
+        Some(InterruptedReply { key, cause, model, text: String::new(), usage, cost })
     }
 
     /// Takes the changes that the next write applies to the budgets.

@@ -62,8 +62,8 @@ pub(crate) struct JournaledHost {
     operator_budgets: Arc<OperatorBudgets>,
     /// Whether an earlier drive may have left reservations behind.
     has_earlier_drives: bool,
-    /// The effects that this drive reserved budget for.
-    reserved: BTreeSet<ReplayKey>,
+    /// The model requests that this drive reserved budget for and that are not settled.
+    unsettled: BTreeSet<ReplayKey>,
 }
 
 /// The parameters of a journaled host.
@@ -133,7 +133,7 @@ impl JournaledHost {
             meter,
             operator_budgets,
             has_earlier_drives,
-            reserved: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
             history: Arc::new(history),
         }
     }
@@ -375,8 +375,8 @@ impl TurnProgress for JournaledHost {
     }
 
     async fn hand_back(&mut self) -> Result<DriveOutcome, Error> {
-        if let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_ready()) {
-            meter.release_reservation();
+        if self.meter.as_ref().is_some_and(BudgetMeter::is_ready) {
+            self.release_reservation();
             self.commit(TurnTransition::Continue).await?;
         }
         self.flush().await?;
@@ -386,6 +386,7 @@ impl TurnProgress for JournaledHost {
 
     async fn finish(&mut self, done: EndedTurn) -> Result<DriveOutcome, Error> {
         let EndedTurn { end, messages } = done;
+        self.release_reservation();
         self.note_lost_requests(None).await?;
         if self.is_metered()
             && let (Some(meter), Some(before)) = (&mut self.meter, self.conversation.loaded())

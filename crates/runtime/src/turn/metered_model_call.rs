@@ -1,6 +1,7 @@
-//! One call of a model whose usage is metered: bounds and reserves what it may use, runs its attempts, and counts a
-//! cancelled call as the most that it could use.
+//! One call of a model whose usage is metered: bounds and reserves what it may use, runs its attempts, and counts an
+//! attempt that brought no complete reply as the most that it could use.
 //!
+//! Such an attempt is recorded ([`Fact::Interrupted`]) in the write that settles it, so that costs and budgets agree.
 //! Every call of a model passes here: the calls of a turn, of compaction, and of tools.
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::Caller;
@@ -11,12 +12,12 @@ use crate::turn::model_client::ModelClient;
 use crate::turn::model_request::{
     FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
 };
-use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
+use crate::turn::partial_reply::ReplyRecorder;
 use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_vocab::budget::UsageAmount;
-use outlast_vocab::effect::{JournalPosition, ModelCall};
-use outlast_vocab::record::Fact;
+use outlast_vocab::effect::{JournalPosition, ModelCall, Usage};
+use outlast_vocab::record::{Fact, InterruptedReply, ReplyInterruption};
 use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
 use std::time::Duration;
@@ -29,11 +30,10 @@ pub(crate) trait ModelCallHost: BudgetReservations + PartialReplies {
     /// Returns the position of the last message written. `None` if the call is not part of the conversation.
     fn place(&self) -> Option<JournalPosition>;
 
-    /// Settles a call that was cut short, and of which it is not known what it used.
-    fn cut_short(&mut self, key: &ReplayKey, most: UsageAmount);
-
-    /// Includes a fact in the next write.
-    fn note(&mut self, fact: Fact) -> impl Future<Output = ()> + Send;
+    /// Settles a request that brought no complete reply as the most that it could use, and records it with the same
+    /// write. Cancel safe.
+    fn charge(&mut self, interrupted: InterruptedReply, most: UsageAmount)
+    -> impl Future<Output = ()> + Send;
 }
 
 impl<H: TurnJournal + TurnBudget + PartialReplies> ModelCallHost for H {
@@ -45,12 +45,9 @@ impl<H: TurnJournal + TurnBudget + PartialReplies> ModelCallHost for H {
         TurnJournal::place(self)
     }
 
-    fn cut_short(&mut self, key: &ReplayKey, most: UsageAmount) {
-        self.settle_cancelled(key, most, most);
-    }
-
-    async fn note(&mut self, fact: Fact) {
-        self.buffer_fact(fact);
+    async fn charge(&mut self, interrupted: InterruptedReply, most: UsageAmount) {
+        self.settle_cancelled(&interrupted.key, most, most);
+        self.buffer_fact(Fact::Interrupted(interrupted));
     }
 }
 
@@ -97,10 +94,12 @@ impl MeteredModelCall<'_> {
         (host, tries): (&mut A, &mut FailedAttempts),
     ) -> Result<ModelCallEnd, Error> {
         let Self { client, info, key, .. } = self;
-        let mut most = UsageAmount::ZERO;
-        if host.is_metered() {
+        let is_metered = host.is_metered();
+        if is_metered {
             call.options = bounded(call.options, self.resolved_agent, &client.limits);
-            most = most_of(&client.limits, info, &ModelRequest { call: &call, ..request });
+        }
+        let most = most_of(&client.limits, info, &ModelRequest { call: &call, ..request });
+        if is_metered {
             let reservation = BudgetReservation::new(key.clone(), most, price_of(info));
             if let Some(short) = host.reserve(reservation).await?.short {
                 return Ok(ModelCallEnd { call, result: Some(ModelRequestResult::BudgetExhausted(short)) });
@@ -131,31 +130,34 @@ impl MeteredModelCall<'_> {
             _ = self.cancel.requested() => None,
         };
         if result.is_none() {
-            let mut partial = recorder.partial();
-            if !self.keeps_cancelled_text {
-                partial.text.clear();
+            match recorder.open_reply() {
+                Some(text) => {
+                    let cancelled = interrupted(key, &request, info, most);
+                    let text = if self.keeps_cancelled_text { text } else { String::new() };
+                    host.charge(InterruptedReply { text, ..cancelled }, most).await;
+                }
+                // The call never went out, or its last attempt has failed and is settled already.
+                None => host.settle(key, Some(UsageAmount::ZERO)),
             }
-            self.note_cancelled(&request, partial, host).await;
         }
         Ok(ModelCallEnd { call, result })
     }
+}
 
-    /// Records the streamed part of a reply that was cancelled, and counts the call as the most that it could use.
-    ///
-    /// Budgets and costs count the same amount. A call that never went out, or that the provider rejected, used
-    /// nothing.
-    async fn note_cancelled<A: ModelCallHost>(
-        &self,
-        request: &ModelRequest<'_>,
-        partial: PartialReply,
-        host: &mut A,
-    ) {
-        if partial.charged == 0 {
-            host.settle(self.key, Some(UsageAmount::ZERO));
-            return;
-        }
-        let most = most_of(&self.client.limits, self.info, request);
-        host.cut_short(self.key, most);
-        host.note(Fact::Interrupted(partial.interrupted(self.key, (self.info, request), most))).await;
+/// Returns the record of a cancelled request, which is charged the most that it could use.
+pub(crate) fn interrupted(
+    key: &ReplayKey,
+    request: &ModelRequest<'_>,
+    info: ModelCapabilities,
+    most: UsageAmount,
+) -> InterruptedReply {
+    let input = u64::try_from(request.bytes_max()).unwrap_or(u64::MAX);
+    InterruptedReply {
+        key: key.clone(),
+        cause: ReplyInterruption::Cancelled,
+        model: request.call.model.clone(),
+        text: String::new(),
+        usage: Usage { input, output: most.tokens.saturating_sub(input), ..Usage::default() },
+        cost: info.prices.map(|_| most.money),
     }
 }

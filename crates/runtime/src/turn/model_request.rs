@@ -6,7 +6,9 @@ use crate::delivery::live::ReplyPublisher;
 use crate::limits::budget_meter::{price_of, used_by};
 use crate::limits::provider_health::{CallRequest, Permit, ProviderPause};
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies};
+use crate::turn::metered_model_call::{ModelCallHost, interrupted};
 use crate::turn::model_client::ModelClient;
+use crate::turn::partial_reply::ReplyRecorder;
 use crate::views::metrics::RetryKind;
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
@@ -18,7 +20,7 @@ use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
 use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::{Message, ModelName};
-use outlast_vocab::record::FailedAttempt;
+use outlast_vocab::record::{FailedAttempt, InterruptedReply, ReplyInterruption};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, ReplayKey};
 use std::time::Duration;
@@ -35,7 +37,7 @@ pub(crate) struct ModelRequestRunner<'a> {
     pub(crate) client: &'a ModelClient,
     pub(crate) caller: Caller,
     pub(crate) key: &'a ReplayKey,
-    pub(crate) provider: &'a dyn ModelProvider,
+    pub(crate) provider: &'a ReplyRecorder<'a>,
     pub(crate) info: ModelCapabilities,
     /// The lease number. Attempt numbers keep growing across leases, so text of a dead process is never mixed
     /// with ours.
@@ -99,7 +101,7 @@ impl<'a> ModelRequestRunner<'a> {
     /// If an attempt breaks off, its streamed text is retracted. If the model can continue a cut reply, the
     /// next attempt starts with that text. `said` is the text that a dead process had persisted. Failed
     /// attempts are added to `tries`, even if this future is dropped.
-    pub(crate) async fn ask<A: BudgetReservations + PartialReplies>(
+    pub(crate) async fn ask<A: ModelCallHost>(
         mut self,
         request: ModelRequest<'_>,
         mut partial_text: String,
@@ -130,7 +132,7 @@ impl<'a> ModelRequestRunner<'a> {
                 Ok(()) => match progress.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
                         self.provider_answered(&request.call.model, permit);
-                        asker.settle(self.key, self.used(&reply));
+                        asker.settle(self.key, self.used(&reply, asker.is_metered()));
                         return Ok(self.outcome(&request, began, ModelOutcome::Reply(reply)));
                     }
                     Err(error) => error,
@@ -158,7 +160,14 @@ impl<'a> ModelRequestRunner<'a> {
             }
             // An attempt that broke off may be charged; a rejected one is not.
             let broke_off = progress.began || error.kind() == Kind::ModelStalled;
-            let used = if broke_off { None } else { Some(UsageAmount::ZERO) };
+            if broke_off {
+                let cancelled = interrupted(self.key, &request, self.info, self.most);
+                let broken = InterruptedReply { cause: ReplyInterruption::BrokeOff, ..cancelled };
+                asker.charge(broken, self.most).await;
+            }
+            self.provider.end_attempt();
+            // Returns the reservation of a rejected attempt. That of a broken one is settled already.
+            let unused = Some(UsageAmount::ZERO);
             let entropy = self.client.entropy.as_ref();
             let down = match error.class() {
                 // A provider that began to answer is up, whatever broke the stream. A probe that breaks off
@@ -171,7 +180,7 @@ impl<'a> ModelRequestRunner<'a> {
                 // A provider that refuses a request is up.
                 Class::Park | Class::Reject | Class::Bug => {
                     self.provider_answered(&request.call.model, permit);
-                    asker.settle(self.key, used);
+                    asker.settle(self.key, unused);
                     return Ok(match error.class() {
                         Class::Park if self.patience >= limits.refusal_wait => {
                             ModelRequestResult::Stuck(error)
@@ -184,13 +193,13 @@ impl<'a> ModelRequestRunner<'a> {
             let pause = match self.next_attempt(&error, tried_now, down) {
                 NextAttempt::Soon(pause) => pause,
                 NextAttempt::Later(pause) => {
-                    asker.settle(self.key, used);
+                    asker.settle(self.key, unused);
                     tracing::warn!(%error, attempt, "the turn waits for its model provider");
                     let blocked = ProviderPause { pause, last_failure: Some(Failure::from(&error)) };
                     return Ok(self.wait_for_provider(blocked, (&request, began)));
                 }
                 NextAttempt::Never => {
-                    asker.settle(self.key, used);
+                    asker.settle(self.key, unused);
                     return Ok(self.give_up(Failure::from(&error), (&request, began)));
                 }
             };
@@ -199,7 +208,8 @@ impl<'a> ModelRequestRunner<'a> {
             partial_text = if progress.only_text { progress.text } else { String::new() };
             self.client.clock.sleep(pause).await;
             asker.exclude_provider_wait(pause);
-            if used.is_none()
+            if broke_off
+                && asker.is_metered()
                 && let Some(short) = asker.reserve(self.reservation()).await?.short
             {
                 return Ok(ModelRequestResult::BudgetExhausted(short));
@@ -329,9 +339,9 @@ impl<'a> ModelRequestRunner<'a> {
 
     /// Returns the usage that the provider reported. Usage above the reservation is booked too, because it
     /// will be charged.
-    fn used(&self, reply: &Reply) -> Option<UsageAmount> {
+    fn used(&self, reply: &Reply, is_metered: bool) -> Option<UsageAmount> {
         let used = used_by(reply);
-        if self.most != UsageAmount::ZERO && used.is_some_and(|used| !self.most.covers(used)) {
+        if is_metered && used.is_some_and(|used| !self.most.covers(used)) {
             let (used, most) = (used.unwrap_or_default(), self.most);
             tracing::warn!(?used, ?most, "a model used more than it was given; the budget may be overspent");
         }

@@ -6,6 +6,7 @@ mod asks;
 mod budgets;
 mod client_side;
 mod common;
+mod cost_agreement;
 mod costs;
 mod crash;
 mod ends;

@@ -17,7 +17,7 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::{Message, Part, text_of};
-use outlast_vocab::record::{EffectPerformed, Fact, Seq};
+use outlast_vocab::record::{EffectPerformed, InterruptedReply, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Limits, ReplayKey};
 use std::time::Duration;
@@ -110,7 +110,10 @@ impl ToolCallScope {
                 let wait = key.provider(waits, provider_of(&call.model));
                 return self.wait_for_provider(wait, backoff(stuck_first, stuck_most, waits + 1)).await;
             }
-            None => return Err(Error::new(Kind::ToolCancelled, self.cancel.requested().await)),
+            None => {
+                self.journal.send_settlements().await;
+                return Err(Error::new(Kind::ToolCancelled, self.cancel.requested().await));
+            }
         };
         let performed = EffectPerformed::new(key, call.clone(), DirectOutcome(outcome.clone()));
         let performed = EffectPerformed { tried: tries.before(&outcome, &call.model), ..performed };
@@ -189,12 +192,8 @@ impl ModelCallHost for CallModelHost<'_> {
         None
     }
 
-    fn cut_short(&mut self, key: &ReplayKey, _: UsageAmount) {
-        self.0.settle(key, None);
-    }
-
-    async fn note(&mut self, fact: Fact) {
-        self.0.note(fact).await;
+    async fn charge(&mut self, interrupted: InterruptedReply, most: UsageAmount) {
+        self.0.charge(interrupted, most).await;
     }
 }
 

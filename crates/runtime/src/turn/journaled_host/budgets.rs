@@ -31,18 +31,20 @@ impl JournaledHost {
         self.meter.as_mut().filter(|meter| meter.counts(operator_budgets))
     }
 
-    /// Records the model requests of dead workers whose reservations the next write counts as used, so that costs and
-    /// budgets agree: the request for `next`, which is made again, or all of them at the end of the turn.
+    /// Records the model requests whose reservations the next write counts as used without a settlement, so that costs
+    /// and budgets agree: the request for `next`, which is made again, or all of them at the end of the turn. They are
+    /// requests of dead workers, and requests of this drive that a tool abandoned.
     pub(super) async fn note_lost_requests(&mut self, next: Option<&ReplayKey>) -> Result<(), Error> {
-        if !self.has_earlier_drives || next.is_some_and(|next| self.reserved.contains(next)) {
+        let is_open_here = match next {
+            Some(next) => self.unsettled.contains(next),
+            None => !self.unsettled.is_empty(),
+        };
+        if !self.has_earlier_drives && !is_open_here {
             return Ok(());
         }
         let open = self.writer.store().open_reservations(self.writer.lease.turn).await?;
         let Some(meter) = &self.meter else { return Ok(()) };
-        let is_lost = |key: &ReplayKey| match next {
-            Some(next) => key == next,
-            None => !self.reserved.contains(key),
-        };
+        let is_lost = |key: &ReplayKey| next.is_none_or(|next| key == next);
         let lost = open.into_iter().filter(|open| open.key.is_model_request() && is_lost(&open.key));
         let lost = lost.filter(|open| !meter.settles(&open.key));
         let lost: Vec<_> = lost.filter_map(|lost| meter.lost_request(lost)).collect();
@@ -56,11 +58,11 @@ impl JournaledHost {
     async fn commit_reservation(
         &mut self,
         reservation: BudgetReservation,
-        budget_update: BudgetUpdate,
     ) -> Result<ReservationOutcome, Error> {
-        self.reserved.insert(reservation.key.clone());
-        let update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
-        self.buffer.budget_update = Some(update);
+        let now = self.writer.now();
+        self.buffer.budget_update = self
+            .active_meter()
+            .map(|meter| BudgetUpdate { reservation: Some(reservation.clone()), ..meter.take(now) });
         let receipt = self.commit(TurnTransition::Continue).await?;
         let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
         let short = match receipt.hold_result {
@@ -71,12 +73,27 @@ impl JournaledHost {
                 Some(short)
             }
             Some(ReservationResult::Reserved { low, .. }) => {
+                self.was_reserved(&reservation.key);
                 self.tell_low(low);
                 None
             }
             None => None,
         };
         Ok(ReservationOutcome { last, short })
+    }
+
+    /// Returns the reservation for an effect that will not begin under this lease.
+    pub(super) fn release_reservation(&mut self) {
+        if let Some(key) = self.meter.as_mut().and_then(BudgetMeter::release_reservation) {
+            self.unsettled.remove(&key);
+        }
+    }
+
+    /// Remembers that this drive reserved budget for a model request.
+    fn was_reserved(&mut self, key: &ReplayKey) {
+        if key.is_model_request() {
+            self.unsettled.insert(key.clone());
+        }
     }
 
     /// Notifies watchers of budgets that are running low.
@@ -90,23 +107,22 @@ impl JournaledHost {
 
 impl BudgetReservations for JournaledHost {
     async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        let now = self.writer.now();
         let Some(meter) = self.active_meter() else {
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         };
         let low = meter.take_low();
         if meter.begin(&reservation) {
             self.tell_low(low);
-            self.reserved.insert(reservation.key);
+            self.was_reserved(&reservation.key);
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         }
-        meter.release_reservation();
-        let budget_update = meter.take(now);
+        self.release_reservation();
         self.note_lost_requests(Some(&reservation.key)).await?;
-        self.commit_reservation(reservation, budget_update).await
+        self.commit_reservation(reservation).await
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
+        self.unsettled.remove(key);
         if let Some(meter) = self.active_meter() {
             meter.settle(key, used);
         }
@@ -125,15 +141,11 @@ impl TurnBudget for JournaledHost {
     }
 
     async fn reserve_ahead(&mut self, reservation: BudgetReservation) -> Result<(), Error> {
-        let now = self.writer.now();
-        if self.buffer.facts.is_empty() {
+        if self.buffer.facts.is_empty() || !self.is_metered() {
             return self.flush().await.map(drop);
         }
-        let Some(meter) = self.active_meter() else { return self.flush().await.map(drop) };
-        meter.release_reservation();
-        let budget_update = meter.take(now);
-        let ReservationOutcome { short, .. } =
-            self.commit_reservation(reservation.clone(), budget_update).await?;
+        self.release_reservation();
+        let ReservationOutcome { short, .. } = self.commit_reservation(reservation.clone()).await?;
         if let (Some(meter), None) = (&mut self.meter, short) {
             meter.hold_ahead(reservation);
         }
@@ -141,6 +153,7 @@ impl TurnBudget for JournaledHost {
     }
 
     fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
+        self.unsettled.remove(key);
         if let Some(meter) = self.active_meter() {
             meter.settle_cancelled(key, used, assumed);
         }

@@ -126,10 +126,15 @@ impl CostReader {
                 let model = self.named(turn).map_or("unknown", |named| &named.model).to_owned();
                 Some(self.entry(record, model, "summaries".to_owned(), replied(*usage, *cost)))
             }
-            Fact::Interrupted(InterruptedReply { model, usage, cost, .. }) => {
+            Fact::Interrupted(InterruptedReply { key, model, usage, cost, .. }) => {
                 let spent =
                     CostTotals { replies: 0, estimated: cost.unwrap_or_default(), ..replied(*usage, *cost) };
-                Some(self.entry(record, model.to_string(), "conversation".to_owned(), spent))
+                let source = match (key.model_call(), self.tool(turn, key)) {
+                    (Some(_), _) => "conversation".to_owned(),
+                    (None, Some(tool)) => format!("tool {tool}"),
+                    (None, None) => "summaries".to_owned(),
+                };
+                Some(self.entry(record, model.to_string(), source, spent))
             }
             Fact::Answered(EffectAnswered { claim, cost: Some(price), .. }) => {
                 let calls = self.turns.get(&turn).map_or(&[][..], |open| &open.calls);

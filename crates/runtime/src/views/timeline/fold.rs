@@ -12,7 +12,7 @@ use outlast_vocab::message::{HookName, ToolResult};
 use outlast_vocab::policy::PolicyPoint;
 use outlast_vocab::record::{
     AttemptsFailed, ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, FailedAttempt,
-    HookApplied, InterruptedReply, OutcomeVerdict, PolicyDecided, Record,
+    HookApplied, InterruptedReply, OutcomeVerdict, PolicyDecided, Record, ReplyInterruption,
 };
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Failure, Millis, ReplayKey};
@@ -117,9 +117,9 @@ impl TimelineFold {
                     self.ahead.extend(failed);
                 }
             }
-            Fact::Interrupted(InterruptedReply { key, text, usage, cost, .. }) => {
-                if let Some(call) = self.model_call(key, record, before) {
-                    call.interrupt(record, text, *usage, *cost);
+            Fact::Interrupted(interrupted) => {
+                if let Some(call) = self.model_call(&interrupted.key, record, before) {
+                    call.interrupt(record, interrupted);
                 }
             }
             Fact::Parked { waits } => {
@@ -278,6 +278,14 @@ impl TimelineFold {
     }
 }
 
+/// Returns the sum of two amounts that may be unknown.
+fn sum<T: std::ops::Add<Output = T>>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Returns whether a key is that of an effect, or inside it.
 fn is_of(key: &ReplayKey, effect: &EffectView) -> bool {
     *key == effect.key || key.is_under(&effect.key)
@@ -383,12 +391,21 @@ impl EffectView {
         open && self.kind == EffectKind::ModelCall
     }
 
-    /// Records the partial text, usage and cost of a cancelled reply.
-    fn interrupt(&mut self, record: &Record, text: &str, usage: Usage, cost: Option<Cost>) {
-        (self.state, self.answered, self.until) = (EffectState::Failed, Some(record.seq), Some(record.at));
-        self.outcome = Some(json!({ "interrupted": { "text": text } }));
-        self.usage = Some(usage);
-        self.charge(cost);
+    /// Adds the usage and cost of an incomplete reply. A cancellation ends the call, with the text.
+    fn interrupt(&mut self, record: &Record, interrupted: &InterruptedReply) {
+        let InterruptedReply { cause, text, usage, cost, .. } = interrupted;
+        if *cause == ReplyInterruption::Cancelled {
+            (self.state, self.answered, self.until) =
+                (EffectState::Failed, Some(record.seq), Some(record.at));
+            self.outcome = Some(json!({ "interrupted": { "text": text } }));
+        }
+        self.add_usage(Some(*usage), *cost);
+    }
+
+    /// Adds what an attempt used.
+    fn add_usage(&mut self, usage: Option<Usage>, cost: Option<Cost>) {
+        self.usage = sum(self.usage, usage);
+        self.cost = sum(self.cost, cost);
     }
 
     /// Adds failed attempts before the outcome, or before the turn parked.
@@ -410,8 +427,9 @@ impl EffectView {
 
     /// Replaces this effect with the answered one, and keeps what earlier records said.
     fn goes_on_as(&mut self, answered: Self) {
-        let Self { from, attempts, mut incidents, mut decisions, mut hooks, .. } =
+        let Self { from, attempts, mut incidents, mut decisions, mut hooks, usage, cost, .. } =
             std::mem::replace(self, answered);
+        self.add_usage(usage, cost);
         self.attempts = self.attempts.max(attempts);
         incidents.append(&mut self.incidents);
         decisions.append(&mut self.decisions);
