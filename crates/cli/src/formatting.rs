@@ -11,7 +11,7 @@ use outlast::vocab::policy::{self, Approval};
 use outlast::vocab::rate::{RateLimitOutcome, RateLimited};
 use outlast::vocab::record::{
     AttemptsFailed, CompactionMethod, EffectPerformed, Fact, FailedAttempt, HookApplied, InterruptedReply,
-    NodeRef, OutcomeVerdict, PolicyDecided, Record, TurnEnd, TurnResumed, UndoableCall,
+    NodeRef, OutcomeVerdict, PolicyDecided, Record, ReplyInterruption, TurnEnd, TurnResumed, UndoableCall,
 };
 use outlast::vocab::tool::UndoCall;
 use outlast::vocab::wait::{Resolution, Wait, WaitKind};
@@ -199,7 +199,11 @@ pub(crate) fn fact(fact: &Fact) -> String {
             format!("by {worker}, lease {lease}, since {}", when(*since))
         }
         Fact::Tried(AttemptsFailed { key, attempts }) => format!("{key}: {}", failed(attempts)),
-        Fact::Interrupted(InterruptedReply { key, text, .. }) => format!("{key}: {}", quoted(text)),
+        Fact::Interrupted(InterruptedReply { key, cause, text, .. }) => match cause {
+            ReplyInterruption::Cancelled => format!("{key}: {}", quoted(text)),
+            ReplyInterruption::BrokeOff => format!("{key}: the stream broke off"),
+            ReplyInterruption::Lost => format!("{key}: its result is lost"),
+        },
         Fact::Reclaimed(reclaimed) => {
             let claim = reclaimed.claim;
             format!("call {} of #{}, attempt {}", claim.child, claim.asked, reclaimed.attempt)

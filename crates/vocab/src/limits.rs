@@ -121,8 +121,8 @@ pub struct Limits {
     pub model_attempts: u32,
     /// How long a turn waits for a provider that is down before it fails. An agent can override it.
     pub provider_wait: Duration,
-    /// If a turn may wait at least this long for its provider, it also waits for a person to fix a key or an
-    /// account. Otherwise, it fails at once.
+    /// If a sender waits on an open connection and its turn may wait less than this for its provider, the turn fails at
+    /// once when the provider refuses the key or the account. Every other turn waits for a person.
     pub refusal_wait: Duration,
     /// First pause before a provider that is down is probed. Doubles each time.
     pub provider_pause_first: Duration,

@@ -31,6 +31,10 @@ pub struct Package {
     /// Seconds that turns wait for a provider that is down. Defaults to the limit of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_wait_s: Option<u32>,
+    /// Whether the sender of the input waits on an open connection. Its turn then fails if a provider refuses the key or
+    /// the account, because no person can fix that in time.
+    #[serde(default, skip_serializing_if = "crate::effect::is_default")]
+    pub sender_waits: bool,
     /// The system prompt.
     pub system: String,
     /// The tools that the model may call.
@@ -79,6 +83,7 @@ impl Package {
             model,
             fallback_models: Vec::new(),
             provider_wait_s: None,
+            sender_waits: false,
             system: system.into(),
             tools: Vec::new(),
             model_calls: limits::Limits::default().model_calls,

@@ -69,8 +69,8 @@ pub(crate) struct InputLayers<'a> {
     pub(crate) overlays: &'a [Overlay],
     /// The tools that the sender of the input runs.
     pub(crate) client_tools: &'a [ClientTool],
-    /// Seconds that its turn waits for a provider that is down. Applies only if neither the agent nor an overlay sets
-    /// it.
+    /// Seconds that its turn waits for a provider that is down, if the sender waits on an open connection. Applies only
+    /// if neither the agent nor an overlay sets it.
     pub(crate) provider_wait_s: Option<u32>,
 }
 
@@ -208,17 +208,22 @@ impl AgentRegistry {
             Some(agent) => self.named(agent, reach)?,
             None => self.first(reach)?,
         };
+        let sender_waits = provider_wait_s.is_some();
         let provider_wait_s = base.package.provider_wait_s.or(provider_wait_s);
-        let waits_as_usual = provider_wait_s == base.package.provider_wait_s;
-        if overlays.is_empty() && client_tools.is_empty() && waits_as_usual {
+        if overlays.is_empty() && client_tools.is_empty() && !sender_waits {
             return Ok(base);
         }
-        let key = canonical_json::fingerprint(&(base.fingerprint, overlays, client_tools, provider_wait_s));
+        let key = canonical_json::fingerprint(&(
+            base.fingerprint,
+            overlays,
+            client_tools,
+            (provider_wait_s, sender_waits),
+        ));
         if let Some(made) = self.made(key) {
             return Ok(made);
         }
         limits::check("client_tools", client_tools.len(), self.resolver.limits.client_tools)?;
-        let package = Package { provider_wait_s, ..base.package.clone() };
+        let package = Package { provider_wait_s, sender_waits, ..base.package.clone() };
         let package = fold(package, overlays)?;
         let package = Package { client_tools: client_tools.to_vec(), ..package };
         let resolved_agent = Arc::new(ResolvedAgent::with(package, &self.resolver, base.parts())?);

@@ -145,6 +145,11 @@ impl ResolvedAgent {
         seconds.map_or(limits.provider_wait, Duration::from_secs)
     }
 
+    /// Returns whether a turn fails if a provider refuses its key or account, instead of waiting for a person.
+    pub(crate) fn fails_if_refused(&self, limits: &Limits) -> bool {
+        self.package.sender_waits && self.provider_wait(limits) < limits.refusal_wait
+    }
+
     /// Returns whether the sender of the input runs this tool.
     pub(crate) fn is_client_tool(&self, tool: &ToolName) -> bool {
         self.package.client_tools.iter().any(|client| client.name == *tool)

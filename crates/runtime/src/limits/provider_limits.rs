@@ -5,7 +5,7 @@
 //! keeps to it before any request is rejected. A session that must wait gets the duration, and its turn waits
 //! without holding resources.
 use outlast_ports::model::ProviderRate;
-use outlast_vocab::{Millis, SessionId};
+use outlast_vocab::{Failure, Millis, SessionId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,12 +30,21 @@ pub struct ProviderRateLimiter {
 struct ProviderKeyLimiter {
     /// When it opens after a rejection.
     opens: Millis,
+    /// The last rejection.
+    rejected: Option<Failure>,
     /// Waiting sessions, each with its admission time.
     line: HashMap<SessionId, Millis>,
     /// The last admission time that was assigned.
     last: Millis,
     /// Tokens used within the last minute, oldest first.
     used: VecDeque<(Millis, u64)>,
+}
+
+/// A rejected request, and the pause that the provider asks for.
+#[derive(Debug)]
+pub(crate) struct ProviderRejection {
+    pub(crate) pause: Duration,
+    pub(crate) failure: Failure,
 }
 
 impl ProviderRateLimiter {
@@ -69,16 +78,18 @@ impl ProviderRateLimiter {
         Ok(())
     }
 
-    /// Records that the provider rejected a request and asked for this pause.
-    pub(crate) fn record_rejection(&self, rate: &ProviderRate, pause: Duration, now: Millis) {
+    /// Records that the provider rejected a request and asked for a pause.
+    pub(crate) fn record_rejection(&self, rate: &ProviderRate, rejection: ProviderRejection, now: Millis) {
         let mut keys = self.lock();
         let key_limiter = keys.entry(rate.key.clone()).or_default();
-        key_limiter.opens = key_limiter.opens.max(now.after(pause.min(CLOSED_MOST)));
+        key_limiter.opens = key_limiter.opens.max(now.after(rejection.pause.min(CLOSED_MOST)));
+        key_limiter.rejected = Some(rejection.failure);
     }
 
-    /// Whether the provider's pause is still running.
-    pub(crate) fn is_closed(&self, rate: &ProviderRate, now: Millis) -> bool {
-        self.lock().get(&rate.key).is_some_and(|key_limiter| key_limiter.opens > now)
+    /// Returns why the limiter is closed. `None` if the provider's pause is over.
+    pub(crate) fn closed_by(&self, rate: &ProviderRate, now: Millis) -> Option<Failure> {
+        let keys = self.lock();
+        keys.get(&rate.key).filter(|key_limiter| key_limiter.opens > now)?.rejected.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ProviderKeyLimiter>> {
@@ -115,9 +126,15 @@ impl ProviderKeyLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outlast_vocab::Kind;
 
     fn rate(requests: Option<u32>, tokens: Option<u64>) -> ProviderRate {
         ProviderRate { key: "openai".to_owned(), requests_per_minute: requests, tokens_per_minute: tokens }
+    }
+
+    fn rejection(seconds: u64) -> ProviderRejection {
+        let failure = Failure::new(Kind::ModelUnavailable, "429");
+        ProviderRejection { pause: Duration::from_secs(seconds), failure }
     }
 
     fn who(number: u128) -> SessionId {
@@ -137,7 +154,7 @@ mod tests {
     #[test]
     fn provider_rejection_blocks_all_and_releases_in_order() {
         let (limiter, rate) = (ProviderRateLimiter::default(), rate(None, None));
-        limiter.record_rejection(&rate, Duration::from_secs(5), Millis(1_000));
+        limiter.record_rejection(&rate, rejection(5), Millis(1_000));
         let waits: Vec<_> = (1..=3).map(|number| ask(&limiter, number, &rate, 1_000)).collect();
         assert_eq!(waits, [Some(5_000), Some(5_100), Some(5_200)]);
         // A session that returns early waits until the same time. One that returns on time is admitted.
@@ -145,7 +162,7 @@ mod tests {
         assert_eq!(ask(&limiter, 1, &rate, 6_000), None);
         assert_eq!(ask(&limiter, 2, &rate, 6_050), Some(50));
         // The first session was rejected again: all wait, and each keeps its position.
-        limiter.record_rejection(&rate, Duration::from_secs(2), Millis(6_060));
+        limiter.record_rejection(&rate, rejection(2), Millis(6_060));
         assert_eq!(ask(&limiter, 2, &rate, 6_100), Some(1_960));
         assert_eq!(ask(&limiter, 2, &rate, 8_060), None);
     }

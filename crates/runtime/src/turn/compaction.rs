@@ -2,10 +2,12 @@
 //!
 //! The kernel plans what to shorten ([`outlast_kernel::conversation`]). The model itself writes the summaries.
 use crate::limits::budget_meter::short_of;
-use crate::turn::host::{ConversationHost, HostTier, PartialReplies, TurnBudget, TurnJournal};
+use crate::turn::host::{ConversationHost, PartialReplies, TurnBudget, TurnJournal};
 use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
 use crate::turn::model::ModelCaller;
-use crate::turn::model_request::{FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience};
+use crate::turn::model_request::{
+    FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, provider_of,
+};
 use outlast_kernel::conversation::{CompactionPlan, WindowDemand};
 use outlast_kernel::step::CallModelStep;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
@@ -14,7 +16,6 @@ use outlast_vocab::message::{Message, ModelName, json_size, text_of};
 use outlast_vocab::record::{CompactionMethod, CompactionRecord};
 use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use std::fmt::Write;
-use std::time::Duration;
 
 /// The system prompt for writing a summary.
 const SUMMARISE: &str = "You write the summary that takes the place of the beginning of a conversation between a user and an \
@@ -31,22 +32,46 @@ pub(crate) struct Compactor<'a> {
     pub(crate) window: usize,
 }
 
+/// The result of a compaction.
+pub(crate) enum CompactionEnd {
+    /// The conversation is shorter.
+    Compacted,
+    /// The conversation fits, or its oldest turns are left out of this call.
+    Unchanged,
+    /// The provider cannot write a summary now. The model call waits for it, or is stuck.
+    Blocked(ModelRequestResult),
+}
+
+/// Why there is no summary.
+enum SummaryFailure {
+    Failed(Error),
+    Blocked(ModelRequestResult),
+}
+
+impl From<Error> for SummaryFailure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl Compactor<'_> {
     /// Compacts the conversation if it does not fit. With `prompt_rejected` it is always compacted, because the model reported
-    /// that it does not fit. Returns whether it was compacted.
+    /// that it does not fit.
     pub(crate) async fn make<H: TurnJournal + TurnBudget + PartialReplies + ConversationHost>(
         &self,
         caller: &ModelCaller<'_>,
         ask: &CallModelStep,
         at_once: bool,
         host: &mut H,
-    ) -> Result<bool, Error> {
+    ) -> Result<CompactionEnd, Error> {
         let tools: usize =
             caller.run.agent.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
         let besides = caller.run.agent.package.system.len() + tools;
         let need = WindowDemand { window: self.window, overhead_bytes: besides, prompt_rejected: at_once };
         let conversation = host.conversation();
-        let Some(plan) = conversation.plan(ask.messages(), need) else { return Ok(false) };
+        let Some(plan) = conversation.plan(ask.messages(), need) else {
+            return Ok(CompactionEnd::Unchanged);
+        };
         let key = ReplayKey::turn(caller.run.index).compact(conversation.compactions());
         let CompactionPlan { last_turn: through, turn_messages: here, to_summarise } = plan;
         let shorter = match to_summarise {
@@ -55,25 +80,29 @@ impl Compactor<'_> {
                 Ok(Reply { parts, usage, cost, .. }) => {
                     CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
                 }
-                Err(error) => {
+                Err(SummaryFailure::Blocked(blocked)) => return Ok(CompactionEnd::Blocked(blocked)),
+                Err(SummaryFailure::Failed(error)) => {
                     tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are left out");
                     host.conversation().drop_oldest_turns(ask.messages(), need);
-                    return Ok(false);
+                    return Ok(CompactionEnd::Unchanged);
                 }
             },
         };
         host.compact(CompactionRecord { key, through, here, shorter }).await?;
-        Ok(true)
+        Ok(CompactionEnd::Compacted)
     }
 
-    /// Asks the model for a summary. The inner error is that of the model call.
+    /// Asks the model for a summary. The inner error says why there is none.
+    ///
+    /// If the summary has to wait for the provider, the model call does: it parks with the failed attempts of the
+    /// summary, and asks for a summary again when it wakes.
     async fn summarise<H: TurnJournal + TurnBudget + PartialReplies>(
         &self,
         caller: &ModelCaller<'_>,
         (ask, key): (&CallModelStep, &ReplayKey),
         messages: &[Message],
         host: &mut H,
-    ) -> Result<Result<Reply, Error>, Error> {
+    ) -> Result<Result<Reply, SummaryFailure>, Error> {
         let text = [Message::user(text_to_summarise(messages, self.window / 10 * 7))];
         let effect = ModelCall {
             model: self.model.clone(),
@@ -85,7 +114,7 @@ impl Compactor<'_> {
         };
         let effect = match caller.policy().at_summary(ask, (key, &effect), host).await {
             Ok(options) => ModelCall { options, ..effect },
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(refusal) => return Ok(Err(refusal.into())),
         };
         let request = ModelRequest {
             system: SUMMARISE,
@@ -100,12 +129,13 @@ impl Compactor<'_> {
             lease: caller.run.lease,
             cancel: caller.cancel,
             key,
+            waits_for: ask.key(),
             provider: self.provider,
             info: self.info,
-            past: PastAttempts::default(),
-            recovered: false,
-            patience: Duration::ZERO,
-            tier: HostTier::Ephemeral,
+            past: PastAttempts::of(host.history(), ask.key())
+                .by_models(caller.run.agent.package.models().count()),
+            recovered: host.history().provider_has_recovered(ask.key(), provider_of(self.model)),
+            tier: host.tier(),
             audience: ReplyAudience::Nobody,
             // A summary is not part of the conversation.
             keeps_cancelled_text: false,
@@ -113,9 +143,11 @@ impl Compactor<'_> {
         let mut tries = FailedAttempts::default();
         let ModelCallEnd { result, .. } =
             metered.ask(effect.clone(), request, String::new(), (&mut *host, &mut tries)).await?;
-        tries.note(key, host);
+        let is_blocked =
+            matches!(result, Some(ModelRequestResult::Wait { .. } | ModelRequestResult::Stuck(_)));
+        tries.note(if is_blocked { ask.key() } else { key }, host);
         let Some(asked) = result else {
-            return Ok(Err(Error::new(Kind::TurnCancelled, caller.cancel.requested().await)));
+            return Ok(Err(Error::new(Kind::TurnCancelled, caller.cancel.requested().await).into()));
         };
         Ok(match asked {
             ModelRequestResult::Outcome(ModelOutcome::Reply(reply))
@@ -123,13 +155,15 @@ impl Compactor<'_> {
             {
                 Ok(reply)
             }
-            ModelRequestResult::Outcome(ModelOutcome::Reply(_)) | ModelRequestResult::Wait { .. } => {
-                Err(Error::new(Kind::ModelRejected, "the model gave no summary"))
+            ModelRequestResult::Outcome(ModelOutcome::Reply(_)) => {
+                Err(Error::new(Kind::ModelRejected, "the model gave no summary").into())
             }
             ModelRequestResult::Outcome(ModelOutcome::Failed(failed))
-            | ModelRequestResult::GaveUp(failed) => Err(failed.failure.into()),
-            ModelRequestResult::Stuck(error) => Err(error),
-            ModelRequestResult::BudgetExhausted(short) => Err(short_of(&short)),
+            | ModelRequestResult::GaveUp(failed) => Err(Error::from(failed.failure).into()),
+            blocked @ (ModelRequestResult::Wait { .. } | ModelRequestResult::Stuck(_)) => {
+                Err(SummaryFailure::Blocked(blocked))
+            }
+            ModelRequestResult::BudgetExhausted(short) => Err(short_of(&short).into()),
         })
     }
 }

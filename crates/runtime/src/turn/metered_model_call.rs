@@ -20,7 +20,6 @@ use outlast_vocab::effect::{JournalPosition, ModelCall, Usage};
 use outlast_vocab::record::{Fact, InterruptedReply, ReplyInterruption};
 use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
-use std::time::Duration;
 
 /// What a metered call of a model needs from its caller.
 pub(crate) trait ModelCallHost: BudgetReservations + PartialReplies {
@@ -60,14 +59,14 @@ pub(crate) struct MeteredModelCall<'a> {
     pub(crate) lease: u64,
     pub(crate) cancel: &'a CancelSignal,
     pub(crate) key: &'a ReplayKey,
+    /// The model call that waits if the provider is down. A summary waits as the call that needs it.
+    pub(crate) waits_for: &'a ReplayKey,
     pub(crate) provider: &'a dyn ModelProvider,
     pub(crate) info: ModelCapabilities,
     /// Earlier attempts, from the journal.
     pub(crate) past: PastAttempts,
     /// Whether the last wait ended early because the provider answered another turn.
     pub(crate) recovered: bool,
-    /// How long the turn waits for a provider that is down.
-    pub(crate) patience: Duration,
     /// Whether a long pause parks the turn or is waited for in memory.
     pub(crate) tier: HostTier,
     pub(crate) audience: ReplyAudience,
@@ -112,12 +111,14 @@ impl MeteredModelCall<'_> {
             client,
             caller: self.caller,
             key,
+            waits_for: self.waits_for,
             provider: &recorder,
             info,
             lease: self.lease,
             past: self.past,
             recovered: self.recovered,
-            patience: self.patience,
+            patience: self.resolved_agent.provider_wait(&client.limits),
+            fails_if_refused: self.resolved_agent.fails_if_refused(&client.limits),
             tier: self.tier,
             audience: self.audience,
             most,

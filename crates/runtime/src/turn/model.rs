@@ -4,7 +4,7 @@ use crate::limits::budget_meter::{named, wait_for};
 use crate::policy::hooks::{EffectHooks, HookedModelRequest, after_model, before_model};
 use crate::policy::policy_points::{PolicyOutcome, PolicyPoints, as_ruled};
 use crate::turn::cancel::CancelSignal;
-use crate::turn::compaction::Compactor;
+use crate::turn::compaction::{CompactionEnd, Compactor};
 use crate::turn::host::{Host, TurnBudget, TurnJournal};
 use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
 use crate::turn::model_client::ModelClient;
@@ -221,9 +221,14 @@ impl ModelCaller<'_> {
         let compactor = Compactor { model, provider, info, window };
         let mut at_once = false;
         loop {
-            // A provider that is down cannot write a summary either.
-            let is_down = self.client.catalogue.health.is_down(provider_of(model), model);
-            let shorter = !is_down && compactor.make(self, ask, at_once, host).await?;
+            let shorter = match compactor.make(self, ask, at_once, host).await? {
+                CompactionEnd::Compacted => true,
+                CompactionEnd::Unchanged => false,
+                CompactionEnd::Blocked(blocked) => {
+                    let call = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
+                    return Ok(Some((call, blocked)));
+                }
+            };
             if self.cancel.reason().is_some() {
                 return Ok(None);
             }
@@ -312,8 +317,9 @@ impl ModelCaller<'_> {
         let changes_replies =
             EffectHooks::of(&self.run, &self.sources.hooks, &past, store.as_ref(), ask.key())
                 .any::<AfterModel>();
-        let partial_text =
-            if info.goes_on && !judged { host.persisted_partial_reply(ask.key()).await? } else { None };
+        // The store does not name the model that wrote the text, and no model continues the text of another one.
+        let may_continue = info.goes_on && !judged && self.run.agent.package.fallback_models.is_empty();
+        let partial_text = if may_continue { host.persisted_partial_reply(ask.key()).await? } else { None };
         let draft = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
         let request = ModelRequest {
             system: &shaped.system,
@@ -331,13 +337,13 @@ impl ModelCaller<'_> {
             lease: self.run.lease,
             cancel: self.cancel,
             key: ask.key(),
+            waits_for: ask.key(),
             provider,
             info,
             past: PastAttempts::of(host.history(), ask.key())
                 .after(tries)
                 .by_models(self.run.agent.package.models().count()),
             recovered: host.history().provider_has_recovered(ask.key(), provider_of(model)),
-            patience: self.run.agent.provider_wait(&self.client.limits),
             tier: host.tier(),
             audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
             keeps_cancelled_text: !judged && !changes_replies,

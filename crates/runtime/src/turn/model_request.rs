@@ -5,6 +5,7 @@ use crate::calls::catalogue::Caller;
 use crate::delivery::live::ReplyPublisher;
 use crate::limits::budget_meter::{price_of, used_by};
 use crate::limits::provider_health::{CallRequest, Permit, ProviderPause};
+use crate::limits::provider_limits::ProviderRejection;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies};
 use crate::turn::metered_model_call::{ModelCallHost, interrupted};
 use crate::turn::model_client::ModelClient;
@@ -37,6 +38,8 @@ pub(crate) struct ModelRequestRunner<'a> {
     pub(crate) client: &'a ModelClient,
     pub(crate) caller: Caller,
     pub(crate) key: &'a ReplayKey,
+    /// The model call that waits if the provider is down.
+    pub(crate) waits_for: &'a ReplayKey,
     pub(crate) provider: &'a ReplyRecorder<'a>,
     pub(crate) info: ModelCapabilities,
     /// The lease number. Attempt numbers keep growing across leases, so text of a dead process is never mixed
@@ -48,6 +51,8 @@ pub(crate) struct ModelRequestRunner<'a> {
     pub(crate) recovered: bool,
     /// How long the turn waits for a provider that is down.
     pub(crate) patience: Duration,
+    /// Whether the call fails if the provider refuses the key or the account. Otherwise, the turn gets stuck.
+    pub(crate) fails_if_refused: bool,
     /// Whether a long pause parks the turn or is waited for in memory.
     pub(crate) tier: HostTier,
     pub(crate) audience: ReplyAudience,
@@ -146,11 +151,8 @@ impl<'a> ModelRequestRunner<'a> {
             asker.exclude_provider_wait(from.until(until));
             self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
-                self.client.catalogue.rate_limiter.record_rejection(
-                    &rate,
-                    asked_for,
-                    self.client.clock.now(),
-                );
+                let rejection = ProviderRejection { pause: asked_for, failure: failure.clone() };
+                self.client.catalogue.rate_limiter.record_rejection(&rate, rejection, until);
             }
             let streamed = progress.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
             self.past.streamed = streamed;
@@ -182,10 +184,8 @@ impl<'a> ModelRequestRunner<'a> {
                     self.provider_answered(&request.call.model, permit);
                     asker.settle(self.key, unused);
                     return Ok(match error.class() {
-                        Class::Park if self.patience >= limits.refusal_wait => {
-                            ModelRequestResult::Stuck(error)
-                        }
-                        Class::Park => self.give_up(failure, (&request, began)),
+                        Class::Park if self.fails_if_refused => self.give_up(failure, (&request, began)),
+                        Class::Park => ModelRequestResult::Stuck(error),
                         _ => self.outcome(&request, began, failed(&error, streamed)),
                     });
                 }
@@ -239,10 +239,11 @@ impl<'a> ModelRequestRunner<'a> {
         let Some(pause) = self.wait_for_provider_rate(rate, request, asker).await else {
             return self.permit(request).map_err(wait);
         };
-        if self.client.catalogue.rate_limiter.is_closed(rate, self.client.clock.now()) {
-            return Err(wait(ProviderPause { pause, last_failure: None }));
+        let rejected = self.client.catalogue.rate_limiter.closed_by(rate, self.client.clock.now());
+        if rejected.is_some() {
+            return Err(wait(ProviderPause { pause, last_failure: rejected }));
         }
-        Err(ModelRequestResult::Wait { key: self.key.provider_queue(self.past.in_line), pause })
+        Err(ModelRequestResult::Wait { key: self.waits_for.provider_queue(self.past.in_line), pause })
     }
 
     /// Admits the call unless its provider is down. An ephemeral host always admits it, because it cannot
@@ -316,7 +317,7 @@ impl<'a> ModelRequestRunner<'a> {
             }
             return self.give_up(failure, (request, began));
         }
-        let key = self.key.provider(self.past.provider_waits, provider);
+        let key = self.waits_for.provider(self.past.provider_waits, provider);
         ModelRequestResult::Wait { key, pause: blocked.pause.min(now.until(gives_up)) }
     }
 
@@ -384,7 +385,7 @@ impl<'a> ModelRequestRunner<'a> {
             if wait > self.client.limits.wait_in_memory && self.tier == HostTier::Durable {
                 return Some(wait);
             }
-            let is_closed = self.client.catalogue.rate_limiter.is_closed(rate, now);
+            let is_closed = self.client.catalogue.rate_limiter.closed_by(rate, now).is_some();
             self.client.clock.sleep(wait).await;
             if is_closed {
                 asker.exclude_provider_wait(wait);

@@ -9,7 +9,7 @@ use outlast_ports::service::Services;
 use outlast_ports::store::Store;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{Input, RuntimeConfig};
-use outlast_views::ForkTo;
+use outlast_views::{ForkTo, SessionState};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::label::TrustGuard;
 use outlast_vocab::message::{CallArguments, Message, ModelName, ToolUse};
@@ -18,7 +18,9 @@ use outlast_vocab::record::{CompactionMethod, CompactionRecord, Fact, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Millis, SessionId};
 use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const WINDOW: usize = 8_000;
 
@@ -300,4 +302,58 @@ async fn texts(life: &Life) -> Vec<String> {
         _ => None,
     });
     told.collect()
+}
+
+/// A small model whose provider rejects requests for summaries for two hours.
+struct WithoutQuota {
+    small: Small,
+    until: tokio::time::Instant,
+    summaries: Arc<AtomicUsize>,
+}
+
+impl ModelProvider for WithoutQuota {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        self.small.info(model)
+    }
+
+    fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
+        if request.system.contains("summary") {
+            self.summaries.fetch_add(1, Ordering::SeqCst);
+            let left = self.until.saturating_duration_since(tokio::time::Instant::now());
+            if !left.is_zero() {
+                let error = Error::new(Kind::ModelUnavailable, "429").retry_after(left);
+                return Box::pin(stream::iter([Err(error)]));
+            }
+        }
+        self.small.stream(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_parks_until_provider_can_summarise() {
+    let (shown, summaries) = (Shown::default(), Arc::<AtomicUsize>::default());
+    let until = tokio::time::Instant::now() + Duration::from_hours(2);
+    let change = |config: &mut RuntimeConfig| {
+        small(&shown, WINDOW)(config);
+        let small = Small { shown: shown.clone(), takes: WINDOW };
+        config.models = vec![Arc::new(WithoutQuota { small, until, summaries: summaries.clone() })];
+    };
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    for number in 0..3 {
+        say(&life, number, &format!("long {number}")).await;
+    }
+    let mut turn = life.send("long 3").await;
+    while tokio::time::timeout(Duration::from_mins(1), life.runtime.outcome(turn)).await.is_ok() {
+        turn = life.send("long again").await;
+    }
+    let session = life.runtime.store().session(SESSION).await.unwrap();
+    assert_eq!((session.state, summaries.load(Ordering::SeqCst)), (SessionState::Parked, 1));
+    // The next call is made when the quota is back, and no turn is left out.
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "y".repeat(1_500) });
+    assert_eq!(summaries.load(Ordering::SeqCst), 2);
+    assert!(matches!(
+        compactions(&life).await[..],
+        [CompactionRecord { shorter: CompactionMethod::Summary { .. }, .. }]
+    ));
+    assert!(tokio::time::Instant::now() >= until);
 }

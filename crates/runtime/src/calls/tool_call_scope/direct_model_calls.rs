@@ -76,11 +76,11 @@ impl ToolCallScope {
             lease: self.call.lease,
             cancel: &self.cancel,
             key: &key,
+            waits_for: &key,
             provider,
             info,
             past: PastAttempts::of(history, &key),
             recovered: history.provider_has_recovered(&key, provider_of(&call.model)),
-            patience: self.resolved_agent.provider_wait(limits),
             tier: self.journal.tier,
             audience: ReplyAudience::Nobody,
             // Model calls of a tool are not part of the conversation.
