@@ -492,7 +492,7 @@ impl RuntimeState {
             clock: clock.clone(),
             models: self.models.clone(),
             drives: drives.clone(),
-            pause: limits.provider_wake_apart,
+            limits: limits.clone(),
         };
         tasks.spawn(wakeups.run());
         if self.attachments.is_external() {

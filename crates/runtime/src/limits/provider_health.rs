@@ -49,6 +49,8 @@ struct Outage {
     /// The number of failed probes.
     probes: u32,
     next_probe: Millis,
+    /// Until when it is listed if no call probes.
+    listed_until: Millis,
     /// The session whose call is the current probe.
     probing: Option<SessionId>,
     /// The number of calls that wait for the next probe.
@@ -115,7 +117,7 @@ impl ProviderHealth {
         let waited_elsewhere = request.waited > 0 && !state.failed_sessions.contains(&request.session);
         if waited_elsewhere && !state.has_answered && state.outage.is_none() {
             // The turn waited in an earlier process, perhaps with many others, so its call is the probe.
-            state.outage = Some(Outage::begin(request.model, request.waited, now));
+            state.outage = Some(Outage::begin(request.model, request.waited, limits, now));
         }
         let affected = |outage: &&mut Outage| outage.models.contains(request.model);
         let Some(outage) = state.outage.as_mut().filter(affected) else {
@@ -150,18 +152,18 @@ impl ProviderHealth {
         }
     }
 
-    /// Returns whether calls of this model have to wait.
-    pub(crate) fn is_down(&self, provider: &str, model: &ModelName) -> bool {
-        let providers = self.lock();
-        let outage = providers.get(provider).and_then(|state| state.outage.as_ref());
-        outage.is_some_and(|outage| outage.models.contains(model))
+    /// Returns whether calls of some models of this provider have to wait.
+    pub(crate) fn is_down(&self, provider: &str) -> bool {
+        self.lock().get(provider).is_some_and(|state| state.outage.is_some())
     }
 
-    /// Returns the current outages, by provider name.
-    pub fn outages(&self) -> Vec<OutageView> {
+    /// Returns the current outages, by provider name. An outage is left out if its probe is long overdue: its turns
+    /// were cancelled or answered by another process, so this process does not know whether it is over.
+    pub(crate) fn outages(&self, now: Millis) -> Vec<OutageView> {
         let providers = self.lock();
-        let down: BTreeMap<&String, &Outage> =
-            providers.iter().filter_map(|(name, state)| Some((name, state.outage.as_ref()?))).collect();
+        let is_current = |outage: &Outage| outage.probing.is_some() || now < outage.listed_until;
+        let all = providers.iter().filter_map(|(name, state)| Some((name, state.outage.as_ref()?)));
+        let down: BTreeMap<&String, &Outage> = all.filter(|(_, outage)| is_current(outage)).collect();
         let view = |(name, outage): (&String, &Outage)| OutageView {
             provider: name.clone(),
             since: outage.since,
@@ -177,12 +179,13 @@ impl ProviderHealth {
 }
 
 impl Outage {
-    fn begin(model: &ModelName, probes: u32, now: Millis) -> Self {
+    fn begin(model: &ModelName, probes: u32, limits: &Limits, now: Millis) -> Self {
         Self {
             since: now,
             models: BTreeSet::from([model.clone()]),
             probes,
             next_probe: now,
+            listed_until: now.after(limits.provider_pause_most),
             probing: None,
             waiting: 0,
             last_failure: None,
@@ -235,7 +238,7 @@ impl Permit<'_> {
             return None;
         }
         let (model, waited) = (self.request.model, self.request.waited);
-        let outage = state.outage.get_or_insert_with(|| Outage::begin(model, waited, now));
+        let outage = state.outage.get_or_insert_with(|| Outage::begin(model, waited, limits, now));
         outage.models.insert(model.clone());
         outage.last_failure = Some(failure);
         if begins || was_probe {
@@ -243,6 +246,7 @@ impl Permit<'_> {
             let pause =
                 jittered(limits.provider_pause_first, limits.provider_pause_most, outage.probes, entropy);
             outage.next_probe = now.after(pause.max(asked_for.unwrap_or_default()));
+            outage.listed_until = outage.next_probe.after(limits.provider_pause_most);
             // The session that probed goes behind those that have waited.
             let behind = limits.provider_wake_apart * std::mem::take(&mut outage.waiting);
             outage.probing = None;
@@ -302,6 +306,10 @@ mod tests {
         fn request(&self, session: u128) -> CallRequest<'_> {
             let session = SessionId::from_u128(session);
             CallRequest { provider: "it", model: &self.model, session, waited: 0, is_due: false }
+        }
+
+        fn outages(&self, now: u64) -> Vec<OutageView> {
+            self.health.outages(Millis(now))
         }
 
         fn fail(&self, permit: Permit<'_>, now: u64) -> Option<u128> {
@@ -424,7 +432,22 @@ mod tests {
             let permit = provider.admit_as(CallRequest { waited, ..provider.request(1) }, 0).unwrap();
             assert_eq!(provider.fail(permit, 0), None);
         }
-        assert!(provider.health.outages().is_empty());
+        assert!(provider.outages(0).is_empty());
+    }
+
+    #[test]
+    fn outage_without_due_probe_is_not_listed() {
+        let provider = Provider::new();
+        for session in [1, 3] {
+            provider.fail(provider.admit(session, 0).unwrap(), 0);
+        }
+        // The probe is due after two seconds, and no turn is left to send it.
+        let most = provider.limits.provider_pause_most.as_secs() * 1_000;
+        assert_eq!([0, 2_000, 2_000 + most - 1].map(|now| provider.outages(now).len()), [1, 1, 1]);
+        assert_eq!(provider.outages(2_000 + most), []);
+        let probe = provider.admit(1, 2_000 + most).unwrap();
+        assert_eq!(provider.outages(2_000 + most).len(), 1);
+        drop(probe);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl MetricsReader {
         let (load, sinks, status) = (store.load().await?, store.sinks().await?, store.status().await?);
         let leases = self.drives.count();
         let at = self.clock.now();
-        let down = self.models.health.outages();
+        let down = self.models.health.outages(at);
         let syncs = status.syncs;
         Ok(self.counters.snapshot(&CurrentGauges { at, leases, load, down, sinks: &sinks, syncs }))
     }

@@ -103,13 +103,21 @@ impl Runtime {
             WaitKind::Provider => true,
             _ => false,
         };
-        let wait = session.waits.into_iter().find(wakes);
-        let Some(wait) = wait.filter(|_| session.active == Some(turn)) else {
+        let mut waits = session.waits.into_iter().filter(wakes);
+        let Some(first) = waits.next().filter(|_| session.active == Some(turn)) else {
             let detail = format!("{turn} is neither stuck nor waiting for its provider");
             return Err(Error::new(Kind::WaitNotFound, detail));
         };
         let now = self.now();
-        self.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await?;
+        self.store.resolve(turn, first.key, Resolution::Ok(Value::Null), now).await?;
+        // Parallel calls of tools may each wait.
+        for wait in waits {
+            match self.store.resolve(turn, wait.key, Resolution::Ok(Value::Null), now).await {
+                // The turn may have woken meanwhile.
+                Err(error) if error.kind() != Kind::WaitNotFound => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
         self.state.drives.wake();
         Ok(())
     }

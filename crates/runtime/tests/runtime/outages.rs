@@ -1,23 +1,31 @@
 //! A provider that is down delays turns and does not end them.
 use crate::common::*;
 use futures_util::stream;
+use outlast_ledger::Backend;
 use outlast_ledger::memory::MemoryStore;
+use outlast_ledger::rows::{QueryRows, Rows};
+use outlast_ports::BoxFuture;
 use outlast_ports::inbox::SessionTarget;
+use outlast_ports::metrics::MetricValues;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
+use outlast_ports::store::StoreStatus;
 use outlast_ports::tool::Toolbox;
-use outlast_runtime::{Input, RuntimeConfig};
+
+use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
 use outlast_views::{RetryPlace, SessionState, TurnProgress, Unblocker};
 use outlast_vocab::budget::{Budget, Budgets};
 use outlast_vocab::effect::{Command, Generation, ModelOutcome, Outcome, StopReason, Usage};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::overlay::Overlay;
+use outlast_vocab::package::Package;
 use outlast_vocab::policy::{Comparison, Policy, PolicyDecision, PolicyPoint, Rule, RuleTest};
 use outlast_vocab::record::{EffectPerformed, Fact, InputDelivery, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -599,7 +607,11 @@ async fn tool_model_request_waits_for_its_provider() {
         config.tools = vec![Arc::new(toolbox)];
     };
     let lines = vec![Line::Call(vec![("wonder", serde_json::json!({}))]), Line::Say("done")];
-    let script = Outage { script: Played(Script::new(lines)), began: Instant::now() };
+    let script = Outage {
+        script: Played(Script::new(lines)),
+        began: Instant::now(),
+        until: Arc::new(Mutex::new(HOUR)),
+    };
     let both = |config: &mut RuntimeConfig| {
         change(config);
         config.models = vec![Arc::new(script)];
@@ -610,10 +622,11 @@ async fn tool_model_request_waits_for_its_provider() {
     assert!(life.names().await.contains(&"turn.parked"));
 }
 
-/// A script whose provider is down for an hour for the model calls of tools.
+/// A script whose provider is down until this time for the model calls of tools.
 struct Outage {
     script: Played,
     began: Instant,
+    until: Arc<Mutex<Duration>>,
 }
 
 impl ModelProvider for Outage {
@@ -623,7 +636,7 @@ impl ModelProvider for Outage {
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         let asked_by_tool = request.messages().any(|message| message.text() == "why?");
-        if asked_by_tool && self.began.elapsed() < HOUR {
+        if asked_by_tool && self.began.elapsed() < *self.until.lock().unwrap() {
             return Box::pin(stream::iter([Err(Error::new(Kind::ModelUnavailable, "503"))]));
         }
         self.script.stream(request)
@@ -638,4 +651,191 @@ async fn waiting_turn_can_be_cancelled() {
     tokio::time::sleep(10 * MINUTE).await;
     life.runtime.cancel(turn, "enough").await.unwrap();
     assert!(matches!(end_within(&life, turn, MINUTE).await, Some(TurnEnd::Cancelled { .. })));
+}
+
+/// A store whose reads and writes fail while it is busy.
+#[derive(Clone)]
+struct BusyStore {
+    inner: MemoryStore,
+    is_busy: Arc<AtomicBool>,
+}
+
+impl BusyStore {
+    fn refusal<T>(&self) -> Option<BoxFuture<'_, Result<T, Error>>> {
+        let refused = || async { Err(Error::new(Kind::StoreBusy, "another process writes")) };
+        self.is_busy
+            .load(Ordering::SeqCst)
+            .then(|| -> BoxFuture<'_, Result<T, Error>> { Box::pin(refused()) })
+    }
+}
+
+impl Backend for BusyStore {
+    fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
+    {
+        self.refusal().unwrap_or_else(|| self.inner.write(unit))
+    }
+
+    fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn QueryRows) -> Result<T, Error> + Send + 'static,
+    {
+        self.refusal().unwrap_or_else(|| self.inner.read(query))
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        Backend::changes(&self.inner)
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
+        Backend::status(&self.inner)
+    }
+}
+
+outlast_ledger::implement_store!(BusyStore);
+
+#[tokio::test(start_paused = true)]
+async fn busy_store_delays_wake_ups_and_loses_none() {
+    let provider = Flaky::down_for(1_000 * HOUR);
+    let is_busy = Arc::<AtomicBool>::default();
+    let store = BusyStore { inner: MemoryStore::new(), is_busy: is_busy.clone() };
+    let change = provider.life(Limits::default());
+    let life = live_with(Arc::new(store), Vec::new(), Arc::default(), 1, change).await.unwrap();
+    let mut turns = Vec::new();
+    for number in 1..=20 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    // The pauses have grown to an hour. The provider is back during one, and the store is busy after two turns have
+    // woken.
+    tokio::time::sleep(6 * HOUR).await;
+    provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+    let before = provider.calls().len();
+    let other = life.runtime.submit(in_session(21)).await.unwrap().turn;
+    life.runtime.retry(turns[0]).await.unwrap();
+    while provider.calls().len() < before + 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    is_busy.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    is_busy.store(false, Ordering::SeqCst);
+    turns.push(other);
+    for turn in turns {
+        assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+    }
+}
+
+/// Returns an input to an agent with the second model.
+fn of_other_provider(number: u128) -> Input {
+    Input { agent: Some("other".to_owned()), ..in_session(number) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waking_turns_of_one_provider_delays_no_other() {
+    let provider = Flaky::down_for(1_000 * HOUR);
+    provider.set(1, 1_000 * HOUR, Kind::ModelUnavailable);
+    let life = start_with(&provider, |config| {
+        config.limits.provider_wake_apart = MINUTE;
+        let other = Package {
+            agent: "other".to_owned(),
+            model: "two/small".parse().unwrap(),
+            ..config.package.clone()
+        };
+        config.agents = vec![AgentBundle { package: other, tools: config.tools.clone(), hooks: Vec::new() }];
+    })
+    .await;
+    for number in 1..=30 {
+        life.runtime.submit(in_session(number)).await.unwrap();
+    }
+    let mut others = Vec::new();
+    for number in 41..=42 {
+        others.push(life.runtime.submit(of_other_provider(number)).await.unwrap().turn);
+    }
+    // The pauses have grown to an hour. Both providers are back during one.
+    tokio::time::sleep(6 * HOUR).await;
+    provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+    provider.set(1, Duration::ZERO, Kind::ModelUnavailable);
+    let first = life.runtime.submit(in_session(31)).await.unwrap().turn;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    life.runtime.retry(first).await.unwrap();
+    assert_eq!(end_within(&life, first, MINUTE / 2).await, Some(answered("one/big answers")));
+    life.runtime.retry(others[0]).await.unwrap();
+    for turn in others {
+        assert_eq!(end_within(&life, turn, 2 * MINUTE).await, Some(answered("two/small answers")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn exhausted_quota_is_named_when_wait_expires() {
+    let provider = Flaky { asked_for: Some(12 * HOUR), ..Flaky::down_for(1_000 * HOUR) };
+    let life = start(&provider, Limits { provider_wait: 20 * MINUTE, ..Limits::default() }).await;
+    let turn = life.send("go").await;
+    let end = end_within(&life, turn, 21 * MINUTE).await;
+    let Some(TurnEnd::Failed { failure }) = end else { panic!("it did not fail: {end:?}") };
+    assert_eq!(failure.detail, "503; the turn has waited 1200 s for its provider");
+    // The provider named a time that has not come, so it was not called again.
+    assert_eq!(provider.calls().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_key_fails_turns_of_waiting_senders_only() {
+    let provider = Flaky::down_for(HOUR);
+    provider.set(0, HOUR, Kind::ModelUnauthorized);
+    let life = start(&provider, Limits::default()).await;
+    let overlay = Overlay { provider_wait_s: Some(60), ..Overlay::default() };
+    let native = Input { overlays: vec![overlay], ..in_session(1) };
+    let native = life.runtime.submit(native).await.unwrap().turn;
+    let of_wire = Input { provider_wait_s: Some(60), ..in_session(2) };
+    let of_wire = life.runtime.submit(of_wire).await.unwrap().turn;
+    assert!(matches!(end_within(&life, of_wire, MINUTE).await, Some(TurnEnd::Failed { .. })));
+    assert_eq!(end_within(&life, native, 50 * MINUTE).await, None);
+    assert_eq!(end_within(&life, native, HOUR).await, Some(answered("one/big answers")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn metric_forgets_outage_without_waiting_turns() {
+    let provider = Flaky::down_for(1_000 * HOUR);
+    let life = start(&provider, Limits::default()).await;
+    let mut turns = Vec::new();
+    for number in 1..=2 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    tokio::time::sleep(MINUTE).await;
+    let down = async || {
+        let snapshot = life.runtime.metrics().await.unwrap();
+        let family = snapshot.families.into_iter().find(|family| family.name == "outlast.provider.down");
+        let Some(MetricValues::Gauge(readings)) = family.map(|family| family.values) else { return 0 };
+        readings.len()
+    };
+    assert_eq!(down().await, 1);
+    for turn in turns {
+        life.runtime.cancel(turn, "enough").await.unwrap();
+        life.end(turn).await;
+    }
+    tokio::time::sleep(3 * HOUR).await;
+    assert_eq!(down().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_wakes_all_parallel_tool_calls() {
+    let down = Arc::new(Mutex::new(1_000 * HOUR));
+    let calls = vec![("wonder", json!({})), ("wonder", json!({}))];
+    let script = Script::new(vec![Line::Call(calls), Line::Say("done")]);
+    let change = |config: &mut RuntimeConfig| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Wonder).unwrap();
+        config.package.tools = vec!["wonder".parse().unwrap()];
+        config.tools = vec![Arc::new(toolbox)];
+        let began = Instant::now();
+        config.models = vec![Arc::new(Outage { script: Played(script), began, until: down.clone() })];
+    };
+    let life = live_with(Arc::new(MemoryStore::new()), Vec::new(), Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    // The pauses have grown to an hour.
+    tokio::time::sleep(6 * HOUR + MINUTE).await;
+    *down.lock().unwrap() = Duration::ZERO;
+    life.runtime.retry(turn).await.unwrap();
+    assert_eq!(end_within(&life, turn, MINUTE / 6).await, Some(answered("done")));
 }

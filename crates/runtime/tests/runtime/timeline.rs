@@ -104,7 +104,10 @@ async fn failed_model_attempts_are_recorded_without_commit() {
     assert_eq!(failed(call), [(1, Duration::ZERO, Kind::ModelCut)]);
     assert_eq!((call.attempts, call.state), (2, EffectState::Done));
     assert_eq!(pulse.writes(), 2);
-    assert_eq!(life.names().await[2..], ["turn.started", "effect.interrupted", "effect.performed", "turn.ended"]);
+    assert_eq!(
+        life.names().await[2..],
+        ["turn.started", "effect.interrupted", "effect.performed", "turn.ended"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
