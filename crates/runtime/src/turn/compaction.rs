@@ -92,7 +92,7 @@ impl Compactor<'_> {
         Ok(CompactionEnd::Compacted)
     }
 
-    /// Asks the model for a summary. The inner error says why there is none.
+    /// Asks the model for a summary. The inner error says why it has no summary.
     ///
     /// If the summary has to wait for the provider, the model call does: it parks with the failed attempts of the
     /// summary, and asks for a summary again when it wakes.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What one model call does.
+/// The behaviour of the model in one call.
 #[derive(Clone, Copy)]
 enum Attempt {
     /// Says half a sentence, then the connection breaks.
