@@ -1,4 +1,4 @@
-//! Runs the hooks that observe the ends and errors of turns, in tasks of their own, so that they delay nothing.
+//! Runs the hooks that observe the ends and errors of turns. Each runs in a separate task, so that it delays nothing.
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::Caller;
 use crate::policy::hooks::{EffectHooks, HookLabels};

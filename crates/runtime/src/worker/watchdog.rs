@@ -61,11 +61,10 @@ pub(super) struct Watchdog {
     pub(super) limits: Arc<Limits>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) drives: Arc<ActiveDrives>,
-    /// The polls at the last check.
     pub(super) seen: ObservedPolls,
 }
 
-/// What the watchdog has seen until its last check.
+/// The polls that the watchdog saw at its last check.
 pub(super) struct ObservedPolls {
     looked: Duration,
     polls: BTreeMap<(SessionId, Fence), ObservedPoll>,
