@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn verdict_with_a_field_it_does_not_take_is_rejected() {
+    fn verdict_with_foreign_field_is_rejected() {
         let verdict = |body| serde_json::from_value::<DecisionRequest>(body).unwrap().verdict();
         for body in [
             json!({ "verdict": "deny" }),

@@ -166,7 +166,7 @@ async fn agent_edit_changes_no_running_or_replayed_turn() {
     let queued = first.send("wait").await;
     // Edit the agent while one turn is running and another is queued.
     let mut tools = toolbox(first.witness.clone(), false).unwrap();
-    tools.add(Reworded(first.witness.clone())).unwrap();
+    tools.add(ChangedContractTool(first.witness.clone())).unwrap();
     let package = Package { system: "Edited.".into(), ..package(&tools) };
     first
         .runtime

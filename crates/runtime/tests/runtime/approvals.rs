@@ -222,7 +222,7 @@ async fn changed_tool_rule_or_policy_voids_session_approval() {
     assert_eq!(asked_after(|_| {}).await, 0);
     let reworded = |config: &mut RuntimeConfig| {
         let mut tools = toolbox(Arc::default(), false).unwrap();
-        tools.add(Reworded(Arc::default())).unwrap();
+        tools.add(ChangedContractTool(Arc::default())).unwrap();
         config.tools = vec![Arc::new(tools)];
     };
     assert_eq!(asked_after(reworded).await, 1);

@@ -329,9 +329,9 @@ struct Age {
 }
 
 /// Calls the model twice, once with an output type.
-struct Wonder;
+struct TypedModelCaller;
 
-impl Tool for Wonder {
+impl Tool for TypedModelCaller {
     type Args = Text;
     type Needs = Models;
 
@@ -399,7 +399,7 @@ pub(crate) fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut RuntimeConf
     let witness = witness.clone();
     move |config| {
         let mut toolbox = Toolbox::new(Services::default());
-        toolbox.add(Wonder).unwrap();
+        toolbox.add(TypedModelCaller).unwrap();
         toolbox.add(Delegate).unwrap();
         toolbox.add(Long).unwrap();
         toolbox.add(ReadMore).unwrap();
@@ -422,7 +422,7 @@ struct Answers(Arc<Script>, Arc<Mutex<Vec<String>>>);
 
 impl ModelProvider for Answers {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        Played(self.0.clone()).info(model)
+        ScriptedModel(self.0.clone()).info(model)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {

@@ -319,7 +319,7 @@ fn own_tools(config: &mut RuntimeConfig) {
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Fax).unwrap();
     toolbox.add(Clerk).unwrap();
-    toolbox.add(Wonder).unwrap();
+    toolbox.add(ModelCallingTool).unwrap();
     config.package = package(&toolbox);
     config.tools = vec![Arc::new(toolbox)];
 }
@@ -336,7 +336,7 @@ async fn priced_call_is_charged_unless_it_fails() {
     let script = Script::new(lines);
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, |config| {
         change(config);
-        config.models = vec![Arc::new(Priced(Played(script.clone())))];
+        config.models = vec![Arc::new(Priced(ScriptedModel(script.clone())))];
     })
     .await
     .unwrap();
@@ -385,7 +385,7 @@ async fn spent_amount_equals_cost_for_nested_calls() {
         own_tools(config);
         let money = Budget { money: Some("100".parse().unwrap()), ..Budget::default() };
         config.package.budgets = of_agent(money);
-        config.models = vec![Arc::new(Priced(Played(script.clone())))];
+        config.models = vec![Arc::new(Priced(ScriptedModel(script.clone())))];
     })
     .await
     .unwrap();
@@ -452,7 +452,7 @@ async fn money_budget_requires_a_priced_model() {
 }
 
 /// A script whose model has a price.
-pub(crate) struct Priced(pub(crate) Played);
+pub(crate) struct Priced(pub(crate) ScriptedModel);
 
 impl ModelProvider for Priced {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
@@ -465,7 +465,7 @@ impl ModelProvider for Priced {
 }
 
 /// Plays its script after a second.
-struct Slow(Played);
+struct Slow(ScriptedModel);
 
 impl ModelProvider for Slow {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
@@ -480,7 +480,7 @@ impl ModelProvider for Slow {
 
 fn slowly(lines: Vec<Line>, budgets: Budgets) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| {
-        config.models = vec![Arc::new(Slow(Played(Script::new(lines))))];
+        config.models = vec![Arc::new(Slow(ScriptedModel(Script::new(lines))))];
         config.package.budgets = budgets;
     }
 }

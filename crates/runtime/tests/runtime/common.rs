@@ -90,9 +90,9 @@ impl Script {
 }
 
 /// The [`ModelProvider`] of a shared script.
-pub(crate) struct Played(pub(crate) Arc<Script>);
+pub(crate) struct ScriptedModel(pub(crate) Arc<Script>);
 
-impl ModelProvider for Played {
+impl ModelProvider for ScriptedModel {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
@@ -275,7 +275,7 @@ tools! {
 }
 
 /// The stepped tool under another contract, with a different description, schema and number of attempts.
-pub(crate) struct Reworded(pub(crate) Arc<Witness>);
+pub(crate) struct ChangedContractTool(pub(crate) Arc<Witness>);
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Wording {
@@ -285,7 +285,7 @@ pub(crate) struct Wording {
     aloud: bool,
 }
 
-impl Tool for Reworded {
+impl Tool for ChangedContractTool {
     type Args = Wording;
     type Needs = (Steps, Timer);
 
@@ -317,9 +317,9 @@ impl Tool for Unrepeatable {
 }
 
 /// An at-most-once tool that can tell whether a call happened.
-pub(crate) struct Booked(pub(crate) Arc<Witness>);
+pub(crate) struct ProbedBooking(pub(crate) Arc<Witness>);
 
-impl Tool for Booked {
+impl Tool for ProbedBooking {
     type Args = Note;
     type Needs = ();
 
@@ -344,9 +344,9 @@ impl Tool for Booked {
 
 /// Tasks that end together, like those of a process.
 #[derive(Default)]
-pub(crate) struct Mortals(Mutex<tokio::task::JoinSet<()>>);
+pub(crate) struct ProcessTasks(Mutex<tokio::task::JoinSet<()>>);
 
-impl Spawner for Mortals {
+impl Spawner for ProcessTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.0.lock().unwrap().spawn(task);
     }
@@ -358,7 +358,7 @@ pub(crate) struct Life {
     pub(crate) script: Arc<Script>,
     pub(crate) witness: Arc<Witness>,
     pub(crate) worker: WorkerId,
-    tasks: Arc<Mortals>,
+    tasks: Arc<ProcessTasks>,
 }
 
 pub(crate) async fn live(
@@ -382,7 +382,7 @@ pub(crate) fn toolbox(witness: Arc<Witness>, stepped: bool) -> Result<Toolbox, E
     toolbox.add(Panics(witness.clone()))?;
     toolbox.add(Flaky(witness.clone()))?;
     toolbox.add(Hangs(witness.clone()))?;
-    toolbox.add(Booked(witness.clone()))?;
+    toolbox.add(ProbedBooking(witness.clone()))?;
     if stepped {
         toolbox.add(Stepped(witness))?;
     }
@@ -409,7 +409,7 @@ pub(crate) async fn live_with(
     let toolbox = toolbox(witness.clone(), true)?;
     let package = package(&toolbox);
     let worker = WorkerId::from_u128(number);
-    let tasks = Arc::new(Mortals::default());
+    let tasks = Arc::new(ProcessTasks::default());
     let mut config = RuntimeConfig {
         contents: None,
         hooks: Vec::new(),
@@ -420,7 +420,7 @@ pub(crate) async fn live_with(
         sinks: Vec::new(),
         metrics: None,
         store,
-        models: vec![Arc::new(Played(script.clone()))],
+        models: vec![Arc::new(ScriptedModel(script.clone()))],
         tools: vec![Arc::new(toolbox)],
         package,
         agents: Vec::new(),
@@ -520,9 +520,9 @@ impl Life {
 }
 
 /// A tool that calls a model.
-pub(crate) struct Wonder;
+pub(crate) struct ModelCallingTool;
 
-impl Tool for Wonder {
+impl Tool for ModelCallingTool {
     type Args = Note;
     type Needs = Models;
 

@@ -40,7 +40,7 @@ impl ModelProvider for Priced {
 async fn priced_life() -> Life {
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
-        toolbox.add(Wonder).unwrap();
+        toolbox.add(ModelCallingTool).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
         config.models = vec![Arc::new(Priced)];

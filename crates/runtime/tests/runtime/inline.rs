@@ -47,7 +47,7 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnAccepted) -> Res
     toolbox.add(Stepped(witness.clone())).unwrap();
     toolbox.add(Keep(witness)).unwrap();
     toolbox.add(Parts).unwrap();
-    let models = Arc::new(ModelCatalogue::new(vec![Arc::new(Played(Script::new(lines)))]));
+    let models = Arc::new(ModelCatalogue::new(vec![Arc::new(ScriptedModel(Script::new(lines)))]));
     let (catalogue, limits) = (ToolCatalogue::new(vec![Arc::new(toolbox)])?, Arc::new(Limits::default()));
     let resolver = AgentResolver::new(models.clone(), catalogue, PausedClock::new(), limits.clone());
     let entropy = Arc::new(CountingEntropy::default());

@@ -193,7 +193,7 @@ async fn nested_call_has_its_own_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_at_most_once_nested_call_is_not_repeated() {
+async fn failed_unrepeatable_nested_call_is_not_repeated() {
     let runs = Arc::new(AtomicU32::new(0));
     let counted = runs.clone();
     let fails = move |(): ()| {
@@ -356,7 +356,7 @@ async fn parked_nested_call_suspends_deadline_of_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn payment_of_nested_call_is_released_when_caller_times_out() {
+async fn nested_call_payment_is_released_on_caller_timeout() {
     let authority = Arc::new(InMemoryPaymentAuthority::with_money(["10 EUR".parse().unwrap()]));
     let reserves = |payments: Payments| async move {
         let amount = "3.10 EUR".parse().unwrap();
@@ -448,7 +448,7 @@ async fn nested_call_refused_by_rate_costs_nothing() {
             let money = Budget { money: Some("100".parse().unwrap()), ..Budget::default() };
             let budgets = Budgets { agent: Some(money), reply_tokens: Some(100), ..Budgets::default() };
             config.package.budgets = budgets;
-            config.models = vec![Arc::new(Priced(Played(script.clone())))];
+            config.models = vec![Arc::new(Priced(ScriptedModel(script.clone())))];
         },
     )
     .await;

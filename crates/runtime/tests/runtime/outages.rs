@@ -451,7 +451,7 @@ async fn turn_waits_when_every_model_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_wakes_when_any_of_its_providers_is_back() {
+async fn turn_wakes_when_any_provider_is_back() {
     for back in [0, 1] {
         let provider = Flaky::down_for(1_000 * HOUR);
         provider.set(1, 1_000 * HOUR, Kind::ModelUnavailable);
@@ -602,13 +602,13 @@ async fn tool_model_request_waits_for_its_provider() {
     let memory = MemoryStore::new();
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
-        toolbox.add(Wonder).unwrap();
+        toolbox.add(ModelCallingTool).unwrap();
         config.package.tools = vec!["wonder".parse().unwrap()];
         config.tools = vec![Arc::new(toolbox)];
     };
     let lines = vec![Line::Call(vec![("wonder", serde_json::json!({}))]), Line::Say("done")];
     let script = Outage {
-        script: Played(Script::new(lines)),
+        script: ScriptedModel(Script::new(lines)),
         began: Instant::now(),
         until: Arc::new(Mutex::new(HOUR)),
     };
@@ -624,7 +624,7 @@ async fn tool_model_request_waits_for_its_provider() {
 
 /// A script whose provider is down until this time for the model calls of tools.
 struct Outage {
-    script: Played,
+    script: ScriptedModel,
     began: Instant,
     until: Arc<Mutex<Duration>>,
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 fn with_reworded(config: &mut outlast_runtime::RuntimeConfig) {
     let mut tools = toolbox(Arc::default(), false).unwrap();
-    tools.add(Reworded(Arc::default())).unwrap();
+    tools.add(ChangedContractTool(Arc::default())).unwrap();
     config.tools = vec![Arc::new(tools)];
 }
 

@@ -669,7 +669,7 @@ async fn redefined_tool_asks_again() {
     let witness: Arc<Witness> = Arc::default();
     let change = |config: &mut RuntimeConfig| {
         let mut tools = toolbox(Arc::default(), false).unwrap();
-        tools.add(Reworded(witness.clone())).unwrap();
+        tools.add(ChangedContractTool(witness.clone())).unwrap();
         config.tools = vec![Arc::new(tools)];
         ruled(rules())(config);
     };

@@ -274,7 +274,7 @@ while time.time() < end:
     }
 
     #[test]
-    fn group_with_the_guardian_is_not_killed_at_once() {
+    fn group_with_guardian_is_not_killed_immediately() {
         for leaves in [true, false] {
             let directory = tempfile::tempdir().unwrap();
             let tree = ProcessContainment::Cgroup(group(&directory, leaves));

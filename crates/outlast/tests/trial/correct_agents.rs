@@ -7,7 +7,7 @@ use outlast::vocab::record::TurnEnd;
 
 /// Kills the agent at every point, and checks that every crash is reached and no promise broken. Returns the number of
 /// crashes.
-async fn kept<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
+async fn assert_guarantees<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
     let report = trial.kill_every_effect().await.unwrap();
     report.assert_guarantees();
     assert!(report.tried.iter().all(|tried| tried.outcome == CrashRunOutcome::Kept), "{report}");
@@ -23,7 +23,7 @@ async fn keyed_charge_happens_once_despite_crashes() {
         assert_eq!(shop.did("charged"), 1);
     });
     // Four writes (accepted; reply and claim; answer; reply and end), each before and after. The tool waits once.
-    assert_eq!(kept(trial).await, 9);
+    assert_eq!(assert_guarantees(trial).await, 9);
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn at_most_once_call_never_repeats_after_crashes() {
             assert_eq!((seen.answer(), shop.did("shipped")), ("shipped cake", 1));
         }
     });
-    assert_eq!(kept(trial).await, 9);
+    assert_eq!(assert_guarantees(trial).await, 9);
 }
 
 #[tokio::test]
@@ -59,26 +59,30 @@ async fn mixed_batch_ends_the_same_despite_crashes() {
         assert!(shop.did("shipped") <= 1 && shop.did("booked") <= 1);
         assert_eq!(seen.values["count"], json!(2));
     });
-    kept(trial).await;
+    assert_guarantees(trial).await;
 }
 
 #[tokio::test]
 async fn trial_skips_a_day_long_sleep() {
     let trial = shop("call bake {\"item\": \"cake\"}\n---\nsay {{result bake}}").say("bake");
-    kept(trial.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "cake from dough for cake")))
-        .await;
+    assert_guarantees(
+        trial.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "cake from dough for cake")),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn external_actions_apply_in_every_process() {
     let script = "call ask {}\n---\nsay {{result ask}}\nwhen hurry\nsay Hurrying: {{result ask}}";
     let resolved = shop(script).say("may I?").resolve("yes");
-    kept(resolved.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "yes"))).await;
+    assert_guarantees(resolved.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "yes"))).await;
     let steered = shop(script).say("may I?").steer("hurry").resolve("yes");
-    kept(steered.invariant(|seen: &ObservedRun, _| assert!(matches!(seen.ends[1], TurnEnd::Joined { .. }))))
-        .await;
+    assert_guarantees(
+        steered.invariant(|seen: &ObservedRun, _| assert!(matches!(seen.ends[1], TurnEnd::Joined { .. }))),
+    )
+    .await;
     let cancelled = shop(script).say("may I?").cancel("enough");
-    kept(
+    assert_guarantees(
         cancelled
             .invariant(|seen: &ObservedRun, _| assert!(matches!(seen.ends[0], TurnEnd::Cancelled { .. }))),
     )
@@ -88,7 +92,7 @@ async fn external_actions_apply_in_every_process() {
 #[tokio::test]
 async fn queued_input_is_answered_after_the_waiting_turn() {
     let trial = shop("call ask {}\n---\nsay {{result ask}}\nturn\nsay two").say("may I?").say("and?");
-    kept(
+    assert_guarantees(
         trial
             .resolve("yes")
             .invariant(|seen: &ObservedRun, _| assert_eq!((seen.ends.len(), seen.answer()), (2, "two"))),
@@ -99,7 +103,7 @@ async fn queued_input_is_answered_after_the_waiting_turn() {
 #[tokio::test]
 async fn at_most_once_call_may_wait_without_rerunning() {
     let script = "call deliver {\"item\": \"cake\"}\n---\nsay {{result deliver}}";
-    kept(
+    assert_guarantees(
         shop(script)
             .say("deliver")
             .resolve(7)
@@ -107,13 +111,13 @@ async fn at_most_once_call_may_wait_without_rerunning() {
     )
     .await;
     // No event arrives: the wait ends at its deadline, a day later.
-    kept(shop(script).say("deliver")).await;
+    assert_guarantees(shop(script).say("deliver")).await;
 }
 
 #[tokio::test]
 async fn varying_tool_results_are_not_compared() {
     let script = "call clock {}\ncall dice {}\n---\nsay It is {{result clock}}, {{result dice}}.";
-    kept(shop(script).say("time?")).await;
+    assert_guarantees(shop(script).say("time?")).await;
 }
 
 #[tokio::test]
