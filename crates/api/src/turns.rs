@@ -2,7 +2,7 @@
 use crate::effects::PolicyDecisionResource;
 use crate::sessions::MessageRef;
 use crate::unknown_value;
-use outlast_views::{CancelOutcome, Durability, RetryOutcome, TurnState, TurnView, WriteCount};
+use outlast_views::{CancelOutcome, RetryOutcome, TurnDurabilityCost, TurnState, TurnView, WriteCount};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::record::{NodeRef, Seq, TurnEnd};
@@ -142,8 +142,8 @@ pub struct DurabilityCost {
     pub waited_ms: Option<f64>,
 }
 
-impl From<Durability> for DurabilityCost {
-    fn from(Durability { records, bytes, writes }: Durability) -> Self {
+impl From<TurnDurabilityCost> for DurabilityCost {
+    fn from(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> Self {
         let (commits, waited) = writes.map(|writes| (writes.commits, writes.waited)).unzip();
         // Rounded to microseconds, the precision of the measurement.
         let waited_ms = waited.map(|waited| (waited.as_secs_f64() * 1e6).round() / 1e3);
@@ -151,7 +151,7 @@ impl From<Durability> for DurabilityCost {
     }
 }
 
-impl From<DurabilityCost> for Durability {
+impl From<DurabilityCost> for TurnDurabilityCost {
     fn from(DurabilityCost { records, bytes, commits, waited_ms }: DurabilityCost) -> Self {
         let waited = waited_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()).unwrap_or_default();
         Self { records, bytes, writes: commits.map(|commits| WriteCount { commits, waited }) }

@@ -18,7 +18,7 @@ use crate::cedar;
 use crate::config_file::{self, ConfigFile};
 use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::turn_driver::{ServerAgent, TurnDriver};
+use crate::turn_backend::{ServerAgent, TurnBackend};
 use clap::Args;
 use definition::AgentDefinition;
 use outlast::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
@@ -87,10 +87,10 @@ impl AgentArgs {
     }
 
     /// Returns what drives turns: the server, if one is named, or a worker in this process with this agent.
-    pub(crate) async fn host(&self, data: &GlobalArgs) -> Result<TurnDriver, Error> {
+    pub(crate) async fn host(&self, data: &GlobalArgs) -> Result<TurnBackend, Error> {
         match data.client()? {
-            Some(client) => Ok(TurnDriver::Server(client, Box::new(self.server_agent()?))),
-            None => self.start(data).await.map(TurnDriver::Local),
+            Some(client) => Ok(TurnBackend::Server(client, Box::new(self.server_agent()?))),
+            None => self.start(data).await.map(TurnBackend::Local),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::conversation_printer::ConversationPrinter;
 use crate::formatting;
 use crate::question;
 use crate::terminal;
-use crate::turn_driver::{FollowedTurn, TurnDriver};
+use crate::turn_backend::{FollowedTurn, TurnBackend};
 use outlast::clock::Clock;
 use outlast::runtime::worker::system::SystemClock;
 use outlast::store::SessionState;
@@ -66,7 +66,7 @@ pub(crate) enum WaitBehavior {
 
 /// Follows the events of a turn. Returns an error if it ends without an answer, but not if it waits.
 pub(crate) async fn follow(
-    host: &TurnDriver,
+    host: &TurnBackend,
     followed: FollowedTurn,
     view: &mut TurnOutput,
     at_wait: WaitBehavior,
@@ -177,7 +177,7 @@ struct SessionWaits {
 /// Returns the waits of a session that a person has to resolve. Sleeps are ignored, because they end on their
 /// own.
 async fn waiting(
-    host: &TurnDriver,
+    host: &TurnBackend,
     (session, turn): (SessionId, TurnId),
 ) -> Result<Option<SessionWaits>, Error> {
     let desk = host.backend();

@@ -4,7 +4,7 @@
 //! Each command is a module below [`command`]. They share:
 //!
 //! - [`global_args`] and [`backend`]: access to a database file or a server
-//! - [`turn_driver`]: drives turns
+//! - [`turn_backend`]: drives turns
 //! - [`agent`]: chooses and builds agents
 //! - [`config`], [`config_file`], [`cedar`], [`sinks`], [`telemetry`]: the tables of `outlast.toml`
 //! - [`follow`], [`question`]: follow a turn and answer its questions
@@ -32,7 +32,7 @@ mod sinks;
 mod socket_handover;
 mod telemetry;
 mod terminal;
-mod turn_driver;
+mod turn_backend;
 
 use clap::Parser;
 use command::Command;

@@ -2,7 +2,7 @@
 use crate::Client;
 use outlast_api::turns::{CancelRequest, CancelResult, TurnDetails, TurnRetryRequest, TurnRetryResult};
 use outlast_api::why::WhyResource;
-use outlast_views::{CancelOutcome, Durability, RetryOutcome, RetryPlace, TurnView, WaitExplanation};
+use outlast_views::{CancelOutcome, RetryOutcome, RetryPlace, TurnDurabilityCost, TurnView, WaitExplanation};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::package::PinnedPackage;
@@ -20,7 +20,7 @@ pub struct TurnReport {
     /// Their cost, where prices are known.
     pub cost: Cost,
     /// The cost of its durability.
-    pub durability: Durability,
+    pub durability: TurnDurabilityCost,
 }
 
 impl Client {

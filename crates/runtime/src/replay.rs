@@ -16,7 +16,7 @@ use crate::agents::agent_resolver::AgentResolver;
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::archive::import;
 use crate::attachments::Attachments;
-use crate::calls::catalogue::{Caller, ToolCatalogue};
+use crate::calls::catalogue::{CallingTurn, ToolCatalogue};
 use crate::turn::cancel::{StopSignals, cancel};
 use crate::turn::drive::TurnDriver;
 use crate::turn::model_client::ModelCatalogue;
@@ -175,7 +175,7 @@ impl ArchiveReplay<'_> {
         }
         let stop = StopSignals { cancel: cancel_signal, stopping: watch::Sender::new(false).subscribe() };
         let sources = TextSources::new(started.labels.clone().unwrap_or_default(), None);
-        let caller = Caller { session: view.session, turn: view.id };
+        let caller = CallingTurn { session: view.session, turn: view.id };
         let run = TurnRun { agent: resolved_agent, caller, index: view.index, lease: 1, org: None };
         let mut host = RecordingHost::new(history, view.index);
         let driven = self.driver.drive(run, &sources, &stop, accepted.clone(), &mut host).await;

@@ -11,7 +11,7 @@ use crate::agents::plugins::Plugins;
 use crate::attachments::attachment_access::AttachmentAccess;
 use crate::attachments::{Attachments, SweepReport};
 use crate::calls::catalogue::ToolCatalogue;
-use crate::calls::payments::{PaymentClient, PaymentOutbox};
+use crate::calls::payments::{PaymentClient, PaymentOutboxSender};
 use crate::calls::tool_runner::ToolServices;
 use crate::delivery::events::SessionEventStream;
 use crate::delivery::live::{LiveHub, LiveListener};
@@ -479,7 +479,7 @@ impl RuntimeState {
         let tasks = &self.sessions.tasks;
         self.deliveries.start(tasks, &drives.stopping());
         if payments.authority.is_some() {
-            let outbox = PaymentOutbox { payments, store: store.clone(), hub: self.hub.clone() };
+            let outbox = PaymentOutboxSender { payments, store: store.clone(), hub: self.hub.clone() };
             tasks.spawn(outbox.retry(self.deliveries.subscribe_wakeups(), drives.stopping()));
         }
         if let Some(sink) = metric_sink {

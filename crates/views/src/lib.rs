@@ -25,7 +25,9 @@ pub use session::{
     TitledSession,
 };
 pub use sink::{DeliveryView, SinkTopic, SinkView};
-pub use turn::{CancelOutcome, Durability, RetryOutcome, RetryPlace, TurnState, TurnView, WriteCount};
+pub use turn::{
+    CancelOutcome, RetryOutcome, RetryPlace, TurnDurabilityCost, TurnState, TurnView, WriteCount,
+};
 pub use wait::{
     BlockingWait, ResolveResult, TurnProgress, Unblocker, UnknownCall, WaitExplanation, WaitingTurn,
 };

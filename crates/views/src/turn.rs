@@ -61,7 +61,7 @@ pub enum CancelOutcome {
 
 /// The cost of durability for a turn so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durability {
+pub struct TurnDurabilityCost {
     /// Records written.
     pub records: usize,
     /// Bytes of their bodies.
@@ -70,7 +70,7 @@ pub struct Durability {
     pub writes: Option<WriteCount>,
 }
 
-impl Durability {
+impl TurnDurabilityCost {
     /// Computes the cost from the records and writes of a turn.
     pub fn of(records: &[Record], writes: Option<WriteCount>) -> Self {
         let bytes = records.iter().map(|record| record.fact.encode().len()).sum();

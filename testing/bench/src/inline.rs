@@ -1,7 +1,7 @@
 //! Measures our own cost per turn without storage: processor time and allocations.
 use crate::bench_rig::{self, BenchToolSet, PLAIN_SCRIPT, TOOL_SCRIPT};
 use crate::report::BenchReport;
-use outlast::runtime::calls::catalogue::{Caller, ToolCatalogue};
+use outlast::runtime::calls::catalogue::{CallingTurn, ToolCatalogue};
 use outlast::runtime::turn::cancel::{StopSignals, cancel};
 use outlast::runtime::turn::drive::TurnDriver;
 use outlast::runtime::turn::inline_host::InlineHost;
@@ -60,7 +60,7 @@ impl InlineBench {
     async fn turn(&self) -> Result<(), Error> {
         let (_canceller, cancel) = cancel();
         let stop = StopSignals { cancel, stopping: watch::channel(false).1 };
-        let caller = Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) };
+        let caller = CallingTurn { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) };
         let run = TurnRun { agent: &self.agent, caller, index: 0, lease: 1, org: None };
         let (sources, input) = (TextSources::default(), TurnAccepted::text("go"));
         self.driver.drive(run, &sources, &stop, input, &mut InlineHost::default()).await.map(drop)

@@ -3,7 +3,7 @@ use super::CommandBackend;
 use outlast::runtime::views::context_usage::{ContextUsage, tokens, who};
 use outlast::search::{MessageMatch, SearchQuery};
 use outlast::store::SessionView;
-use outlast::views::{Durability, SessionFilter};
+use outlast::views::{SessionFilter, TurnDurabilityCost};
 use outlast::vocab::search_terms::{EXCERPT, SearchTerms};
 use outlast::{Error, SessionId, TurnId};
 use outlast_client::api::context::{ContextMessage, ContextPart, ContextResource};
@@ -60,11 +60,11 @@ impl CommandBackend {
     }
 
     /// Returns the cost of a turn's durability so far.
-    pub(crate) async fn durability(&self, turn: TurnId) -> Result<Durability, Error> {
+    pub(crate) async fn durability(&self, turn: TurnId) -> Result<TurnDurabilityCost, Error> {
         match self {
             Self::File(store) => {
                 let writes = store.turn(turn).await?.writes;
-                Ok(Durability::of(&store.turn_records(turn).await?, writes))
+                Ok(TurnDurabilityCost::of(&store.turn_records(turn).await?, writes))
             }
             Self::Server(client) => Ok(client.turn(turn).await?.durability),
         }

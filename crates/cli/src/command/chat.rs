@@ -13,7 +13,7 @@ use crate::global_args::GlobalArgs;
 use crate::question::{self, OpenQuestion};
 use crate::session_selector::SessionSelector;
 use crate::terminal;
-use crate::turn_driver::{FollowedTurn, OutgoingInput, TurnDriver};
+use crate::turn_backend::{FollowedTurn, OutgoingInput, TurnBackend};
 use clap::Args;
 use outlast::vocab::record::Seq;
 use outlast::vocab::wait::Resolution;
@@ -60,7 +60,7 @@ impl ChatArgs {
     }
 }
 
-async fn talk(host: &TurnDriver, named: Option<SessionSelector>, data: &GlobalArgs) -> Result<(), Error> {
+async fn talk(host: &TurnBackend, named: Option<SessionSelector>, data: &GlobalArgs) -> Result<(), Error> {
     // The first input creates the session, so a visit without input leaves nothing behind.
     let mut session = named;
     let mut keyboard = LineReader::open(data)?;
@@ -107,7 +107,7 @@ enum ChatFlow {
 }
 
 async fn act(
-    host: &TurnDriver,
+    host: &TurnBackend,
     session: &mut Option<SessionSelector>,
     line: &str,
 ) -> Result<ChatFlow, Error> {
@@ -134,7 +134,7 @@ async fn act(
 }
 
 /// Sends a line as the answer to the open question, or else as an input.
-async fn say(host: &TurnDriver, session: &mut Option<SessionSelector>, line: &str) -> Result<(), Error> {
+async fn say(host: &TurnBackend, session: &mut Option<SessionSelector>, line: &str) -> Result<(), Error> {
     let desk = host.backend();
     let found = match session {
         Some(named) => desk.find_named(named).await?,

@@ -3,7 +3,7 @@ use crate::backend::CommandBackend;
 use crate::formatting;
 use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::turn_driver::SessionEvents;
+use crate::turn_backend::SessionEvents;
 use clap::Args;
 use outlast::vocab::event::Event;
 use outlast::vocab::record::{Record, Seq};

@@ -3,7 +3,7 @@ use crate::agent::AgentArgs;
 use crate::conversation_printer::ConversationPrinter;
 use crate::follow::{TurnOutput, WaitBehavior, follow};
 use crate::global_args::GlobalArgs;
-use crate::turn_driver::TurnDriver;
+use crate::turn_backend::TurnBackend;
 use clap::Args;
 use outlast::views::RetryPlace;
 use outlast::{Error, TurnId};
@@ -39,7 +39,7 @@ impl RetryArgs {
     }
 }
 
-async fn again(host: &TurnDriver, turn: TurnId, place: RetryPlace, data: &GlobalArgs) -> Result<(), Error> {
+async fn again(host: &TurnBackend, turn: TurnId, place: RetryPlace, data: &GlobalArgs) -> Result<(), Error> {
     let followed = host.retry(turn, place).await?;
     let mut view =
         if data.json { TurnOutput::Frames } else { TurnOutput::Prose(ConversationPrinter::default()) };

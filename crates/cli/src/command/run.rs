@@ -7,7 +7,7 @@ use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::session_selector::SessionSelector;
 use crate::terminal;
-use crate::turn_driver::{OutgoingInput, TurnDriver};
+use crate::turn_backend::{OutgoingInput, TurnBackend};
 use clap::Args;
 use outlast::Error;
 use outlast::store::MAIN_HEAD;
@@ -71,7 +71,7 @@ impl RunArgs {
 
     async fn turn(
         &self,
-        host: &TurnDriver,
+        host: &TurnBackend,
         named: Option<SessionSelector>,
         outgoing: OutgoingInput,
     ) -> Result<(), Error> {

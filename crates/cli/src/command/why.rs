@@ -5,7 +5,7 @@ use crate::terminal::{self, one_line};
 use clap::Args;
 use outlast::Error;
 use outlast::store::WriteCount;
-use outlast::views::{BlockingWait, Durability, TurnProgress, Unblocker, WaitExplanation};
+use outlast::views::{BlockingWait, TurnDurabilityCost, TurnProgress, Unblocker, WaitExplanation};
 use outlast::vocab::record::TurnEnd;
 use serde_json::{Value, json};
 
@@ -90,7 +90,7 @@ fn print(why: &WaitExplanation, data: &GlobalArgs) {
 }
 
 /// Formats the cost of a turn's durability so far.
-fn kept(Durability { records, bytes, writes }: Durability) -> String {
+fn kept(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> String {
     let records = formatting::count(records, "record", "records");
     let kept = format!("durable so far: {records}, {}", formatting::count(bytes, "byte", "bytes"));
     let Some(WriteCount { commits, waited }) = writes else { return kept };
@@ -98,7 +98,7 @@ fn kept(Durability { records, bytes, writes }: Durability) -> String {
     format!("{kept}, {commits}, at least {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
 }
 
-fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
+fn kept_json(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> Value {
     let mut json = json!({ "records": records, "bytes": bytes });
     if let Some(WriteCount { commits, waited }) = writes {
         (json["commits"], json["waited_ms"]) =

@@ -34,7 +34,7 @@ impl std::fmt::Debug for ToolCatalogue {
 
 /// The turn that makes a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller {
+pub struct CallingTurn {
     /// The session.
     pub session: SessionId,
     /// The turn.

@@ -5,7 +5,7 @@
 //! idempotency key.
 //!
 //! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
-//! the outbox ([`outlast_ports::payment_outbox`]), and [`PaymentOutbox`] retries it until it succeeds. Payments of a running call are in
+//! the outbox ([`outlast_ports::payment_outbox`]), and [`PaymentOutboxSender`] retries it until it succeeds. Payments of a running call are in
 //! `tool_call_scope/call_payments.rs`.
 use crate::delivery::live::LiveHub;
 use futures_util::future::{Either, select};
@@ -116,14 +116,14 @@ impl PaymentClient {
     }
 }
 
-/// The payments that the authority did not accept to settle or release yet.
-pub(crate) struct PaymentOutbox {
+/// Sends the payments that the authority did not accept to settle or release yet.
+pub(crate) struct PaymentOutboxSender {
     pub(crate) payments: PaymentClient,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) hub: Arc<LiveHub>,
 }
 
-impl PaymentOutbox {
+impl PaymentOutboxSender {
     /// Retries payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
     pub(crate) async fn retry(self, mut bell: watch::Receiver<()>, mut stopping: watch::Receiver<bool>) {
         loop {

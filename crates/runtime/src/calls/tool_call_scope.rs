@@ -18,7 +18,7 @@ pub(crate) use storage::CallStorage;
 
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::call_journal::CallJournal;
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::calls::tool_runner::ToolServices;
 use crate::policy::hooks::HookLabels;
 use crate::turn::cancel::CancelSignal;
@@ -58,7 +58,7 @@ use storage::not_reserved;
 #[derive(Clone)]
 pub(crate) struct CallIdentity {
     /// The turn that makes it.
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallingTurn,
     /// The organisation of the session.
     pub(crate) org: Option<OrgId>,
     /// The number of the lease under which it runs.
@@ -121,7 +121,7 @@ impl ToolCallScope {
 
     /// Returns the context for errors of this call.
     pub(crate) fn place(&self, prepared: &PreparedCall) -> ErrorPlace {
-        let CallIdentity { caller: Caller { session, turn }, org, key, .. } = &self.call;
+        let CallIdentity { caller: CallingTurn { session, turn }, org, key, .. } = &self.call;
         ErrorPlace {
             org: *org,
             session: Some(*session),
@@ -134,7 +134,7 @@ impl ToolCallScope {
 
     /// Returns the call in the form that its tool receives.
     pub(crate) fn facts(&self, prepared: &PreparedCall, attempt: u32, attempts: u32) -> Call {
-        let Caller { session, turn } = self.call.caller;
+        let CallingTurn { session, turn } = self.call.caller;
         Call { id: prepared.id, session, turn, attempt, attempts, payload: prepared.payload.clone() }
     }
 

@@ -3,7 +3,7 @@
 //! Nothing is stored here, and watchers never slow a turn. A watcher that falls behind loses the oldest
 //! frames and learns how many. It reads durable records from the store. A session without watchers costs
 //! nothing.
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::event::{LiveEvent, LiveEventKind};
 use outlast_vocab::record::{Seq, TurnEnd};
@@ -60,7 +60,7 @@ impl StreamingReply {
 /// A reply that is streaming. Dropping it ends the reply, however it ended.
 pub(crate) struct ReplyPublisher<'a> {
     hub: &'a LiveHub,
-    caller: Caller,
+    caller: CallingTurn,
 }
 
 impl ReplyPublisher<'_> {
@@ -163,7 +163,11 @@ impl LiveHub {
     }
 
     /// Publishes a live event of a turn to the watchers of its session. `what` is called only if there are any.
-    pub(crate) fn publish(&self, Caller { session, turn }: Caller, what: impl FnOnce() -> LiveEventKind) {
+    pub(crate) fn publish(
+        &self,
+        CallingTurn { session, turn }: CallingTurn,
+        what: impl FnOnce() -> LiveEventKind,
+    ) {
         let queues = lock(&self.queues);
         let Some(queues) = queues.get(&session) else { return };
         let event = LiveEvent { turn, what: what() };
@@ -179,7 +183,7 @@ impl LiveHub {
     }
 
     /// Begins a streamed reply in a session.
-    pub(crate) fn reply(&self, caller: Caller) -> ReplyPublisher<'_> {
+    pub(crate) fn reply(&self, caller: CallingTurn) -> ReplyPublisher<'_> {
         ReplyPublisher { hub: self, caller }
     }
 
@@ -303,7 +307,7 @@ mod tests {
     use super::*;
 
     const SESSION: SessionId = SessionId::from_u128(1);
-    const CALLER: Caller = Caller { session: SESSION, turn: TurnId::from_u128(1) };
+    const CALLER: CallingTurn = CallingTurn { session: SESSION, turn: TurnId::from_u128(1) };
 
     fn hub(frames: usize) -> Arc<LiveHub> {
         Arc::new(LiveHub::new(frames))

@@ -60,7 +60,7 @@ struct Outage {
 
 /// A call that asks for a permit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallRequest<'a> {
+pub(crate) struct PermitRequest<'a> {
     /// The provider.
     pub(crate) provider: &'a str,
     /// The model.
@@ -87,7 +87,7 @@ pub(crate) struct ProviderPause {
 #[must_use]
 pub(crate) struct Permit<'a> {
     health: &'a ProviderHealth,
-    request: CallRequest<'a>,
+    request: PermitRequest<'a>,
     probes: bool,
 }
 
@@ -108,7 +108,7 @@ impl ProviderHealth {
     /// Grants a permit for a call, or returns how long it has to wait.
     pub(crate) fn admit<'a>(
         &'a self,
-        request: CallRequest<'a>,
+        request: PermitRequest<'a>,
         limits: &Limits,
         now: Millis,
     ) -> Result<Permit<'a>, ProviderPause> {
@@ -298,14 +298,14 @@ mod tests {
             self.admit_as(self.request(session), now)
         }
 
-        fn admit_as<'a>(&'a self, request: CallRequest<'a>, now: u64) -> Result<Permit<'a>, u128> {
+        fn admit_as<'a>(&'a self, request: PermitRequest<'a>, now: u64) -> Result<Permit<'a>, u128> {
             let admitted = self.health.admit(request, &self.limits, Millis(now));
             admitted.map_err(|blocked| blocked.pause.as_millis())
         }
 
-        fn request(&self, session: u128) -> CallRequest<'_> {
+        fn request(&self, session: u128) -> PermitRequest<'_> {
             let session = SessionId::from_u128(session);
-            CallRequest { provider: "it", model: &self.model, session, waited: 0, is_due: false }
+            PermitRequest { provider: "it", model: &self.model, session, waited: 0, is_due: false }
         }
 
         fn outages(&self, now: u64) -> Vec<OutageView> {
@@ -343,7 +343,7 @@ mod tests {
         let provider = Provider::new();
         let small: ModelName = "it/small".parse().unwrap();
         let answer = || {
-            let other = CallRequest { model: &small, ..provider.request(2) };
+            let other = PermitRequest { model: &small, ..provider.request(2) };
             provider.admit_as(other, 10).unwrap().answered()
         };
         assert!(answer(), "the first one");
@@ -399,7 +399,7 @@ mod tests {
             provider.fail(permit, 0);
         }
         assert!(provider.admit(2, 10).is_err());
-        let forced = CallRequest { is_due: true, ..provider.request(2) };
+        let forced = PermitRequest { is_due: true, ..provider.request(2) };
         assert!(provider.admit_as(forced, 10).unwrap().answered());
     }
 
@@ -411,14 +411,14 @@ mod tests {
             provider.fail(permit, 0);
         }
         let small: ModelName = "it/small".parse().unwrap();
-        let other = CallRequest { model: &small, ..provider.request(2) };
+        let other = PermitRequest { model: &small, ..provider.request(2) };
         assert!(provider.admit_as(other, 10).is_ok());
     }
 
     #[test]
     fn first_turn_that_waited_probes_after_a_restart() {
         let provider = Provider::new();
-        let waited = |session| CallRequest { waited: 3, ..provider.request(session) };
+        let waited = |session| PermitRequest { waited: 3, ..provider.request(session) };
         let probe = provider.admit_as(waited(1), 0).unwrap();
         assert!(provider.admit_as(waited(2), 0).is_err());
         // The pauses continue to grow from where they were.
@@ -429,7 +429,7 @@ mod tests {
     fn one_session_alone_makes_no_outage() {
         let provider = Provider::new();
         for waited in 0..5 {
-            let permit = provider.admit_as(CallRequest { waited, ..provider.request(1) }, 0).unwrap();
+            let permit = provider.admit_as(PermitRequest { waited, ..provider.request(1) }, 0).unwrap();
             assert_eq!(provider.fail(permit, 0), None);
         }
         assert!(provider.outages(0).is_empty());

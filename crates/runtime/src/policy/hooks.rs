@@ -12,7 +12,7 @@ pub(crate) use hook_changes::{
 
 use crate::agents::agent_resolver::AgentResolver;
 use crate::agents::resolved_agent::ResolvedAgent;
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::turn::turn_run::TurnRun;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
@@ -124,7 +124,7 @@ impl HookLabels {
 #[derive(Clone, Copy)]
 pub(crate) struct EffectHooks<'a> {
     pub(crate) resolved_agent: &'a ResolvedAgent,
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallingTurn,
     /// The organisation of the session.
     pub(crate) org: Option<OrgId>,
     /// The history of the turn.

@@ -2,7 +2,7 @@
 use super::Divergence;
 use crate::turn::host::{
     BudgetReservations, CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier,
-    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnProgress,
+    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnLifecycle,
 };
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::TurnHistory;
@@ -190,7 +190,7 @@ impl CallWriteBuffer for RecordingHost {
     fn buffer_files(&mut self, _: Vec<Upload>) {}
 }
 
-impl TurnProgress for RecordingHost {
+impl TurnLifecycle for RecordingHost {
     async fn checkpoint(
         &mut self,
         at: &CheckpointStep,

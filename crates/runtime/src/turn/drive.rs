@@ -7,7 +7,7 @@ use crate::delivery::live::LiveHub;
 use crate::policy::hooks::at_checkpoint;
 use crate::policy::policy_points::{self, PolicyOutcome, PolicyPoints};
 use crate::turn::cancel::{CancelSignal, StopSignals};
-use crate::turn::host::{DriveOutcome, Host, HostTier, TurnJournal, TurnProgress};
+use crate::turn::host::{DriveOutcome, Host, HostTier, TurnJournal, TurnLifecycle};
 use crate::turn::inline_host::not_durable;
 use crate::turn::model::ModelCaller;
 use crate::turn::model_client::{ModelCatalogue, ModelClient};
@@ -140,7 +140,7 @@ impl TurnDriver {
 }
 
 /// Collects what joins the turn at a checkpoint: inputs, corrections of its answer, and messages from hooks.
-async fn checkpoint<H: TurnJournal + TurnProgress>(
+async fn checkpoint<H: TurnJournal + TurnLifecycle>(
     policy: PolicyPoints<'_>,
     cancel: &CancelSignal,
     at: CheckpointStep,

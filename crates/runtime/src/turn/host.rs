@@ -12,7 +12,7 @@
 //! | [`ConversationHost`] | the messages before the turn |
 //! | [`CallPermits`] | rate limits of tool calls |
 //! | [`CallWriteBuffer`] | values and attachments that calls write |
-//! | [`TurnProgress`] | checkpoints, parking, and the end of the turn |
+//! | [`TurnLifecycle`] | checkpoints, parking, and the end of the turn |
 //!
 //! [`Host`] is all of them, for [`crate::turn::drive`].
 use outlast_kernel::conversation::Conversation;
@@ -195,7 +195,7 @@ pub trait CallWriteBuffer: Send {
 }
 
 /// The points where a turn lets others in, pauses or ends.
-pub trait TurnProgress: Send {
+pub trait TurnLifecycle: Send {
     /// Collects what joins the turn here: waiting inputs, and `ours`, which the turn adds itself.
     fn checkpoint(
         &mut self,
@@ -215,7 +215,7 @@ pub trait TurnProgress: Send {
 
 /// Everything that driving a turn needs from its host.
 pub trait Host:
-    TurnJournal + TurnBudget + PartialReplies + ConversationHost + CallPermits + CallWriteBuffer + TurnProgress
+    TurnJournal + TurnBudget + PartialReplies + ConversationHost + CallPermits + CallWriteBuffer + TurnLifecycle
 {
 }
 
@@ -226,6 +226,6 @@ impl<T> Host for T where
         + ConversationHost
         + CallPermits
         + CallWriteBuffer
-        + TurnProgress
+        + TurnLifecycle
 {
 }

@@ -1,7 +1,7 @@
 //! The host that stores nothing: for scripts, tests and baseline benchmarks.
 use crate::turn::host::{
     BudgetReservations, CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier,
-    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnProgress,
+    PartialReplies, ReservationOutcome, TurnBudget, TurnJournal, TurnLifecycle,
 };
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::TurnHistory;
@@ -146,7 +146,7 @@ impl CallWriteBuffer for InlineHost {
     fn buffer_files(&mut self, _: Vec<Upload>) {}
 }
 
-impl TurnProgress for InlineHost {
+impl TurnLifecycle for InlineHost {
     async fn checkpoint(
         &mut self,
         _: &CheckpointStep,

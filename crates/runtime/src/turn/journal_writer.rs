@@ -3,7 +3,7 @@
 //! Around the commit of the store, this adds: the upload of attachments, retries while the store cannot write, the
 //! measured time, and the notification of subscribers.
 use crate::attachments::attachment_access::AttachmentAccess;
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::delivery::live::LiveHub;
 use crate::turn::model_request::backoff;
 use crate::views::metrics::WorkerMetrics;
@@ -93,8 +93,8 @@ impl WorkerJournal {
 
 impl JournalWriter {
     /// Returns the session and the turn.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { session: self.lease.session, turn: self.lease.turn }
+    pub(crate) fn caller(&self) -> CallingTurn {
+        CallingTurn { session: self.lease.session, turn: self.lease.turn }
     }
 
     /// Returns the store that is written to.

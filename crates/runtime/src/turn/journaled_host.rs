@@ -11,7 +11,7 @@ use crate::limits::operator_budgets::OperatorBudgets;
 use crate::turn::cancel::Canceller;
 use crate::turn::host::{
     CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier, PartialReplies, TurnBudget,
-    TurnJournal, TurnProgress,
+    TurnJournal, TurnLifecycle,
 };
 use crate::turn::journal_writer::JournalWriter;
 use crate::turn::turn_conversation::TurnConversation;
@@ -339,7 +339,7 @@ impl CallWriteBuffer for JournaledHost {
     }
 }
 
-impl TurnProgress for JournaledHost {
+impl TurnLifecycle for JournaledHost {
     async fn checkpoint(
         &mut self,
         at: &CheckpointStep,

@@ -4,7 +4,7 @@
 //! Such an attempt is recorded ([`Fact::Interrupted`]) in the write that settles it, so that costs and budgets agree.
 //! Every call of a model passes here: the calls of a turn, of compaction, and of tools.
 use crate::agents::resolved_agent::ResolvedAgent;
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::limits::budget_meter::{bounded, most_of, price_of};
 use crate::turn::cancel::CancelSignal;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnBudget, TurnJournal};
@@ -54,7 +54,7 @@ impl<H: TurnJournal + TurnBudget + PartialReplies> ModelCallHost for H {
 pub(crate) struct MeteredModelCall<'a> {
     pub(crate) client: &'a ModelClient,
     pub(crate) resolved_agent: &'a ResolvedAgent,
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallingTurn,
     /// The number of the lease.
     pub(crate) lease: u64,
     pub(crate) cancel: &'a CancelSignal,

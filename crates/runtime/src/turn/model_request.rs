@@ -1,10 +1,10 @@
 //! Runs one model request: attempts, backoff, stall detection, and text kept from broken attempts.
 mod attempts;
 
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::delivery::live::ReplyPublisher;
 use crate::limits::budget_meter::{price_of, used_by};
-use crate::limits::provider_health::{CallRequest, Permit, ProviderPause};
+use crate::limits::provider_health::{Permit, PermitRequest, ProviderPause};
 use crate::limits::provider_limits::ProviderRejection;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies};
 use crate::turn::metered_model_call::{ModelCallHost, interrupted};
@@ -36,7 +36,7 @@ const TOKEN_BYTES: usize = 4;
 /// A model request and its context.
 pub(crate) struct ModelRequestRunner<'a> {
     pub(crate) client: &'a ModelClient,
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallingTurn,
     pub(crate) key: &'a ReplayKey,
     /// The model call that waits if the provider is down.
     pub(crate) waits_for: &'a ReplayKey,
@@ -256,7 +256,7 @@ impl<'a> ModelRequestRunner<'a> {
         let now = clock.now();
         // A turn that may not wait any longer calls the provider once more before it fails.
         let is_last = self.past.down_since.unwrap_or(now).after(self.patience) <= now;
-        let request = CallRequest {
+        let request = PermitRequest {
             provider: provider_of(&request.call.model),
             model: &request.call.model,
             session: self.caller.session,

@@ -1,5 +1,5 @@
 //! The conversation before a turn: loaded when the turn needs it, and cached for the next turn of its session.
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::turn::conversation_cache::{ConversationCache, ConversationPosition};
 use crate::turn::conversation_reader::{self, LoadedConversation};
 use outlast_kernel::conversation::Conversation;
@@ -73,7 +73,7 @@ impl TurnConversation {
     /// and `last` the last record.
     pub(super) fn cache(
         &mut self,
-        Caller { session, turn }: Caller,
+        CallingTurn { session, turn }: CallingTurn,
         messages: Vec<Message>,
         (place, last): (Option<JournalPosition>, Seq),
     ) {

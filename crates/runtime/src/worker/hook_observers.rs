@@ -1,6 +1,6 @@
 //! Runs the hooks that observe the ends and errors of turns. Each runs in a separate task, so that it delays nothing.
 use crate::agents::resolved_agent::ResolvedAgent;
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::policy::hooks::{EffectHooks, HookLabels};
 use crate::worker::tasks::Tasks;
 use outlast_kernel::replay::TurnHistory;
@@ -28,7 +28,7 @@ impl HookObservers {
     pub(super) fn notify(
         &self,
         resolved_agent: &Arc<ResolvedAgent>,
-        caller: Caller,
+        caller: CallingTurn,
         index: u32,
         event: ObserverEvent,
     ) {

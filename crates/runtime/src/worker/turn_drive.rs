@@ -3,7 +3,7 @@ use super::active_drives::{ActiveDrives, DriveHandles};
 use super::hook_observers::{HookObservers, ObserverEvent};
 use super::worker_agents::WorkerAgents;
 use crate::agents::resolved_agent::ResolvedAgent;
-use crate::calls::catalogue::Caller;
+use crate::calls::catalogue::CallingTurn;
 use crate::calls::payments::PaymentClient;
 use crate::limits::budget_meter::BudgetMeter;
 use crate::limits::operator_budgets::OperatorBudgets;
@@ -257,9 +257,9 @@ impl LeasedDrive<'_> {
         Ok(self.observed(Some(&resolved_agent), driven))
     }
 
-    fn caller(&self) -> Caller {
+    fn caller(&self) -> CallingTurn {
         let Lease { session, turn, .. } = self.turn.lease;
-        Caller { session, turn }
+        CallingTurn { session, turn }
     }
 
     /// Builds the history of the turn from its records and from the turn that it retries.

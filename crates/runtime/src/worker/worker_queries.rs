@@ -5,7 +5,7 @@ use crate::delivery::feed::RecordFeed;
 use crate::views::wait_explanation;
 use outlast_ports::inbox::SessionTarget;
 use outlast_ports::journal::FeedCursor;
-use outlast_views::{Durability, TurnView, WaitExplanation, WriteCount};
+use outlast_views::{TurnDurabilityCost, TurnView, WaitExplanation, WriteCount};
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
 
@@ -58,10 +58,10 @@ impl Runtime {
     }
 
     /// Returns what the durability of a turn with these records cost.
-    pub fn durability(&self, turn: &TurnView, records: &[Record]) -> Durability {
+    pub fn durability(&self, turn: &TurnView, records: &[Record]) -> TurnDurabilityCost {
         let unsaid = self.state.journal.unreported_writes.of(turn.id);
         let writes = turn.writes.map(|writes| WriteCount { waited: writes.waited + unsaid, ..writes });
-        Durability::of(records, writes)
+        TurnDurabilityCost::of(records, writes)
     }
 
     /// Returns the agents that callers of this handle may use, by name: those of the program, and those of its

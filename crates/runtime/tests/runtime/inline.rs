@@ -3,7 +3,7 @@ use crate::common::*;
 use outlast_ports::clock::CountingEntropy;
 use outlast_ports::service::Services;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox};
-use outlast_runtime::calls::catalogue::{Caller, ToolCatalogue};
+use outlast_runtime::calls::catalogue::{CallingTurn, ToolCatalogue};
 use outlast_runtime::turn::cancel::{StopSignals, cancel};
 use outlast_runtime::turn::drive::TurnDriver;
 use outlast_runtime::turn::host::DriveOutcome;
@@ -60,7 +60,7 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnAccepted) -> Res
     let agent = Arc::new(ResolvedAgent::new(package, &resolver)?);
     let (_canceller, cancel) = cancel();
     let stop = StopSignals { cancel, stopping: watch::channel(false).1 };
-    let caller = Caller { session: SESSION, turn: TurnId::from_u128(1) };
+    let caller = CallingTurn { session: SESSION, turn: TurnId::from_u128(1) };
     let run = TurnRun { agent: &agent, caller, index: 0, lease: 1, org: Some(OrgId::DEFAULT) };
     driver.drive(run, &TextSources::default(), &stop, input, &mut InlineHost::default()).await
 }

@@ -825,11 +825,11 @@ async fn retry_wakes_all_parallel_tool_calls() {
     let script = Script::new(vec![Line::Call(calls), Line::Say("done")]);
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
-        toolbox.add(Wonder).unwrap();
+        toolbox.add(ModelCallingTool).unwrap();
         config.package.tools = vec!["wonder".parse().unwrap()];
         config.tools = vec![Arc::new(toolbox)];
         let began = Instant::now();
-        config.models = vec![Arc::new(Outage { script: Played(script), began, until: down.clone() })];
+        config.models = vec![Arc::new(Outage { script: ScriptedModel(script), began, until: down.clone() })];
     };
     let life = live_with(Arc::new(MemoryStore::new()), Vec::new(), Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;

@@ -1,4 +1,4 @@
-//! Drives turns: with a worker of this process on a database file, or on a server.
+//! Where a command drives turns: a worker of this process on a database file, or a server.
 use crate::attachment_file::AttachmentFile;
 use crate::backend::CommandBackend;
 use crate::session_selector::SessionSelector;
@@ -21,8 +21,8 @@ use tokio::io::AsyncReadExt;
 /// The number of bytes per piece of an upload.
 const PIECE: usize = 64 << 10;
 
-/// Drives turns.
-pub(crate) enum TurnDriver {
+/// Where a command drives turns.
+pub(crate) enum TurnBackend {
     /// A worker of this process.
     Local(Outlast),
     /// A server, with the agent that answers there.
@@ -83,7 +83,7 @@ impl SessionEvents {
     }
 }
 
-impl TurnDriver {
+impl TurnBackend {
     /// Returns the backend for queries about its sessions.
     pub(crate) fn backend(&self) -> CommandBackend {
         match self {
