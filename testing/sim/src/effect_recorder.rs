@@ -22,6 +22,10 @@ pub(crate) struct ObservedEffects {
     pub(crate) asked: BTreeMap<String, u64>,
     /// The number of model requests.
     pub(crate) requests: u64,
+    /// The model requests, in order.
+    pub(crate) model_requests: Vec<ObservedModelRequest>,
+    /// The sessions whose provider an operator has restored.
+    restored: BTreeSet<SessionId>,
     /// The session of each call that was sent to a server.
     pub(crate) sent: BTreeMap<CallId, SessionId>,
     /// The arguments of executed calls, for tools that report them.
@@ -32,6 +36,14 @@ pub(crate) struct ObservedEffects {
     count: u64,
     /// Lives that a tool killed and that are not cleaned up yet.
     pub(crate) processes_killed_by_tools: BTreeSet<SimProcessNo>,
+}
+
+/// One model request.
+#[derive(Clone, Copy)]
+pub(crate) struct ObservedModelRequest {
+    pub(crate) session: SessionId,
+    /// The time in milliseconds since the start of the world.
+    pub(crate) at_ms: u64,
 }
 
 /// One execution of a tool.
@@ -98,6 +110,21 @@ impl EffectRecorder {
         *seen.asked.entry(call).or_default() += 1;
         seen.requests += 1;
         seen.requests - 1
+    }
+
+    /// Records when a session made a model request.
+    pub(crate) fn record_model_request(&self, session: SessionId, at_ms: u64) {
+        self.seen().model_requests.push(ObservedModelRequest { session, at_ms });
+    }
+
+    /// Restores the provider of a session.
+    pub(crate) fn restore(&self, session: SessionId) {
+        self.seen().restored.insert(session);
+    }
+
+    /// Returns whether the provider of a session was restored.
+    pub(crate) fn is_restored(&self, session: SessionId) -> bool {
+        self.seen().restored.contains(&session)
     }
 
     /// Uncounts a request that failed because the provider was down.

@@ -73,7 +73,8 @@ fn budgets(
     found.check(spent.calls <= most, || format!("{} calls were booked, and {most} allowed", spent.calls));
     found.check(held == UsageAmount::ZERO, || format!("{held:?} is left reserved"));
     let executed: BTreeSet<_> = seen.ran_calls.iter().map(|did| did.call).collect();
-    let asked = if plan.model_faults.is_empty() { seen.requests } else { seen.asked.len() as u64 };
+    let has_failures = !plan.model_faults.is_empty() || !plan.outages.is_empty();
+    let asked = if has_failures { seen.asked.len() as u64 } else { seen.requests };
     let used = asked + executed.len() as u64;
     found.check(used <= spent.calls, || format!("{used} calls were made, and {} booked", spent.calls));
     Ok(())

@@ -14,6 +14,7 @@ mod limit_checks;
 mod limit_scenarios;
 mod model;
 mod oracle;
+mod outage_checks;
 mod plan;
 mod report;
 mod scenario;

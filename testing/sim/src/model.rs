@@ -3,6 +3,7 @@
 //! Its reply depends only on the conversation, so a call that is repeated after a crash gets the same reply. A mood is
 //! a network fault that affects one request.
 use crate::effect_recorder::EffectRecorder;
+use crate::plan::ProviderOutage;
 use crate::scenario::{self, Scenario, ScriptedReply};
 use crate::sim_time::ProcessClock;
 use futures_util::stream;
@@ -65,17 +66,29 @@ const SLOW_PIECES: usize = 64;
 /// The model's name.
 pub(crate) const NAME: &str = "sim/model";
 
+/// The name of the fallback model, which another provider serves.
+pub(crate) const FALLBACK: &str = "backup/model";
+
 /// The model from the view of one process.
 pub(crate) struct SimModel {
     pub(crate) clock: Arc<ProcessClock>,
     pub(crate) witness: Arc<EffectRecorder>,
     pub(crate) model_faults: Arc<BTreeMap<u64, SimModelFault>>,
+    pub(crate) outages: Arc<Vec<ProviderOutage>>,
+}
+
+impl SimModel {
+    /// Returns whether the provider of this model is down now.
+    fn is_down(&self, model: &ModelName) -> bool {
+        let now = self.clock.world_age_ms();
+        self.outages.iter().any(|outage| outage.affects(model.as_str(), now))
+    }
 }
 
 impl ModelProvider for SimModel {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         let info = ModelCapabilities { goes_on: true, ..ModelCapabilities::of_window(1 << 20) };
-        (model.as_str() == NAME).then_some(info)
+        [NAME, FALLBACK].contains(&model.as_str()).then_some(info)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -85,15 +98,19 @@ impl ModelProvider for SimModel {
             None => request.turn.iter().map(Message::text).collect(),
         };
         let request_no = self.witness.asked(which.clone());
-        let mood = self.model_faults.get(&request_no).copied();
+        let is_down = self.is_down(&request.call.model);
+        self.witness.record_model_request(request.session, self.clock.world_age_ms());
+        let mood = self.model_faults.get(&request_no).copied().filter(|_| !is_down);
         let mut pieces: VecDeque<Result<ModelEvent, Error>> = match mood {
             Some(SimModelFault::Busy(after)) => {
                 let busy = Error::new(Kind::ModelUnavailable, "429: too many requests");
                 VecDeque::from([Err(busy.retry_after(Duration::from_millis(after)))])
             }
-            Some(SimModelFault::Down) => VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))]),
+            Some(SimModelFault::Down) => down(),
             _ => {
-                let pieces = played(request, self.clock.world_age_ms());
+                let is_restored = self.witness.is_restored(request.session);
+                let pieces =
+                    if is_down { down() } else { played(request, self.clock.world_age_ms(), is_restored) };
                 if matches!(pieces.front(), Some(Err(error)) if error.kind() == Kind::ModelUnavailable) {
                     self.witness.uncount_request(&which);
                 }
@@ -134,8 +151,13 @@ impl ModelProvider for SimModel {
     }
 }
 
+/// Returns the response of a provider that is down.
+fn down() -> VecDeque<Result<ModelEvent, Error>> {
+    VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))])
+}
+
 /// Returns the events of the next line of the conversation's script.
-fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent, Error>> {
+fn played(request: ModelRequest<'_>, age_ms: u64, is_restored: bool) -> VecDeque<Result<ModelEvent, Error>> {
     let first = request.messages().find(|message| matches!(message, Message::User { .. }));
     let scenario = first.and_then(|first| scenario_of(&first.text()));
     if request.system.contains("summary") {
@@ -146,10 +168,11 @@ fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent,
     let line = scenario.and_then(|scenario| scenario.lines.get(said)).cloned();
     let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
     match line.unwrap_or(ScriptedReply::Say("nothing more to say")) {
-        ScriptedReply::SayOnceUp(up_ms, _) | ScriptedReply::CallOnceUp(up_ms, _) if age_ms < up_ms => {
-            VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))])
-        }
-        ScriptedReply::Say(text) | ScriptedReply::SayOnceUp(_, text) => {
+        ScriptedReply::SayOnceUp(up_ms, _) | ScriptedReply::CallOnceUp(up_ms, _) if age_ms < up_ms => down(),
+        ScriptedReply::SayOnceRestored(_) if !is_restored => down(),
+        ScriptedReply::Say(text)
+        | ScriptedReply::SayOnceUp(_, text)
+        | ScriptedReply::SayOnceRestored(text) => {
             // Do not repeat the text that was received before an earlier attempt broke off.
             let rest = text.strip_prefix(request.said).unwrap_or(text);
             let words = rest.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));

@@ -1,6 +1,7 @@
 //! The judge: checks the disk, the acknowledgements to users and the witness against the promises.
 use crate::effect_recorder::ObservedEffects;
 use crate::limit_checks;
+use crate::outage_checks::{self, ProviderParks};
 use crate::plan::SimPlan;
 use crate::sim_process::{self, SimSharedState};
 use crate::sim_user::SimUser;
@@ -57,6 +58,7 @@ pub(crate) fn check_end_state(
         let seen = origin.witness.seen();
         let contracts = origin.contracts()?;
         let mut known = BTreeSet::new();
+        let mut parks = ProviderParks::default();
         for client in clients {
             let mut sessions = vec![client.session];
             sessions.extend(client.acks().filter_map(|ack| ack.fork));
@@ -64,6 +66,9 @@ pub(crate) fn check_end_state(
             for session in sessions {
                 let session = SessionRecords::read(&store, session)?;
                 limit_checks::judge_session(&session.records, origin, &contracts, &seen, &mut found)?;
+                let records = (session.view.id, session.records.as_slice());
+                outage_checks::judge_session(client.scenario, records, (plan, origin), &seen, &mut found);
+                parks.add(client.scenario, session.view.id, &session.records);
                 left.push(session.judge(&store, &seen, &mut known, &mut found)?);
             }
             found.found_end_states.push(left);
@@ -74,6 +79,7 @@ pub(crate) fn check_end_state(
             format!("{strangers} executions belong to no call that was claimed first")
         });
         limit_checks::check_limits(plan, &store, origin, &seen, &mut found)?;
+        parks.check_pace(plan, origin, &seen, &mut found);
         model_calls(plan, &seen, lives, &mut found);
         steps(&seen, lives, &mut found);
         drop(store);

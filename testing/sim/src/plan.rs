@@ -1,6 +1,6 @@
 //! The plan of one run, as data: the scenarios to play, and the faults with their times. A seed draws a plan; a failing
 //! plan is reduced by leaving out parts.
-use crate::model::SimModelFault;
+use crate::model::{self, SimModelFault};
 use crate::scenario::{Scenario, catalogue};
 use outlast_random::SeededRandom;
 use std::collections::BTreeMap;
@@ -19,8 +19,32 @@ pub(crate) struct SimPlan {
     pub(crate) faults: Vec<Fault>,
     /// The faults of the model, by request.
     pub(crate) model_faults: BTreeMap<u64, SimModelFault>,
+    /// The outages of model providers.
+    pub(crate) outages: Vec<ProviderOutage>,
+    /// Whether the agent has a fallback model.
+    pub(crate) has_fallback: bool,
     /// Whether the death of a process is visible immediately, or only through its expired lease.
     pub(crate) deaths_visible: bool,
+}
+
+/// A time in which the provider of a model is down, in milliseconds since the start of the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProviderOutage {
+    pub(crate) model: &'static str,
+    pub(crate) from_ms: u64,
+    pub(crate) until_ms: u64,
+}
+
+impl ProviderOutage {
+    /// Returns its name in a report.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.model == model::NAME { "outage of a provider" } else { "outage of a fallback provider" }
+    }
+
+    /// Returns whether a request for this model fails at this time.
+    pub(crate) fn affects(&self, model: &str, at_ms: u64) -> bool {
+        self.model == model && (self.from_ms..self.until_ms).contains(&at_ms)
+    }
 }
 
 /// A fault that happens once.
@@ -107,6 +131,8 @@ impl SimPlan {
             session_scenarios: vec![play],
             faults: Vec::new(),
             model_faults: BTreeMap::new(),
+            outages: Vec::new(),
+            has_fallback: false,
             deaths_visible: true,
         }
     }
@@ -193,7 +219,17 @@ impl SimPlan {
             }
         }
         let deaths_visible = random.percent(60);
-        Self { schedule: seed, workers, session_scenarios, faults, model_faults, deaths_visible }
+        let (outages, has_fallback) = draw_outages(&mut SeededRandom::new(seed, 4));
+        Self {
+            schedule: seed,
+            workers,
+            session_scenarios,
+            faults,
+            model_faults,
+            outages,
+            has_fallback,
+            deaths_visible,
+        }
     }
 
     /// Returns the scenario of a session.
@@ -223,6 +259,27 @@ impl SimPlan {
     }
 }
 
+/// Draws the outages of the providers, which hit all sessions, and whether there is a fallback model.
+fn draw_outages(random: &mut SeededRandom) -> (Vec<ProviderOutage>, bool) {
+    let mut outages = Vec::new();
+    if !random.percent(30) {
+        return (outages, false);
+    }
+    let has_fallback = random.percent(40);
+    let mut from_ms = [0, random.below(5_000)][random.index(2)];
+    for _ in 0..=random.below(2) {
+        let most = [1_000, 10_000, 60_000, 3_600_000][random.index(4)];
+        let until_ms = from_ms + 1 + random.below(most);
+        outages.push(ProviderOutage { model: model::NAME, from_ms, until_ms });
+        if has_fallback && random.percent(60) {
+            let until_ms = from_ms + 1 + random.below(most);
+            outages.push(ProviderOutage { model: model::FALLBACK, from_ms, until_ms });
+        }
+        from_ms = until_ms + random.below(10_000);
+    }
+    (outages, has_fallback)
+}
+
 impl fmt::Display for SimPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let deaths = if self.deaths_visible { "deaths show" } else { "deaths do not show" };
@@ -235,6 +292,12 @@ impl fmt::Display for SimPlan {
         }
         for (request, mood) in &self.model_faults {
             writeln!(f, "  request {request} to the model: {mood:?}")?;
+        }
+        if self.has_fallback {
+            writeln!(f, "  the agent has a fallback model")?;
+        }
+        for (no, ProviderOutage { model, from_ms, until_ms }) in self.outages.iter().enumerate() {
+            writeln!(f, "  outage {no}: {model} is down from {from_ms} ms to {until_ms} ms")?;
         }
         Ok(())
     }

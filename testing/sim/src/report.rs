@@ -27,6 +27,8 @@ const FAULTS: &[&str] = &[
     "model: stalled stream",
     "model: truncated stream",
     "newer schema found",
+    "outage of a fallback provider",
+    "outage of a provider",
     "power loss",
     "power loss inside a transaction, torn pages",
     "process paused beyond its lease",

@@ -9,6 +9,9 @@ use outlast_vocab::{Kind, Limits};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+/// How long turns wait for their provider in scenarios that shorten this time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+
 /// A scenario for one session.
 pub(crate) struct Scenario {
     /// Its name. The first message of its session starts with it.
@@ -38,6 +41,8 @@ pub(crate) enum ScriptedReply {
     Fail(Kind),
     /// The provider is down until the world has this age in milliseconds. Then the model says this.
     SayOnceUp(u64, &'static str),
+    /// The provider is down until an operator restores it. Then the model says this.
+    SayOnceRestored(&'static str),
     /// Like `SayOnceUp`, but the model then calls tools.
     CallOnceUp(u64, &'static [(&'static str, &'static str)]),
 }
@@ -57,6 +62,8 @@ pub(crate) enum UserActionTrigger {
     Acked(usize),
     /// A turn waits for something outside. A turn that only waits before it retries its model is not included.
     Parked,
+    /// A turn parked after one of its calls was answered.
+    ParkedAfterCall,
     /// This many records of this name are durable.
     Recorded(&'static str, usize),
     /// A tool was executed.
@@ -84,6 +91,12 @@ pub(crate) enum UserActionKind {
     Cancel(usize),
     /// A person aborts the turn of that act, which undoes its effects.
     Abort(usize),
+    /// An operator restores the provider of the session.
+    Restore,
+    /// A person wakes the waiting turn of that act.
+    Wake(usize),
+    /// A person retries the ended turn of that act, as a new turn.
+    Retry(usize),
     /// The session is forked into a new one, which receives an input.
     Fork(&'static str),
     /// A new head is created at the position of the main one.
@@ -161,9 +174,16 @@ impl Scenario {
 }
 
 impl UserActionKind {
-    /// Returns whether it is an input, which must be answered by a turn.
+    /// Returns whether it is an input or a retry, which must be answered by a turn.
     pub(crate) const fn is_input(self) -> bool {
-        matches!(self, Self::SendInput(_) | Self::AskNumber(_) | Self::Steer(_) | Self::SendInputOnHead(..))
+        matches!(
+            self,
+            Self::SendInput(_)
+                | Self::AskNumber(_)
+                | Self::Steer(_)
+                | Self::SendInputOnHead(..)
+                | Self::Retry(_)
+        )
     }
 }
 
@@ -211,25 +231,37 @@ fn turns() -> Vec<Scenario> {
 
 /// Turns whose provider is down.
 fn outages() -> Vec<Scenario> {
-    use ScriptedReply::{Call, CallOnceUp, Say, SayOnceUp};
+    use ScriptedReply::{Call, CallOnceUp, Say, SayOnceRestored, SayOnceUp};
+    use UserActionTrigger::{Acked, Parked, ParkedAfterCall, Recorded};
     vec![
-        Scenario::new("provider outage", vec![SayOnceUp(8_000, "hello again")]).with(|_| {}),
+        Scenario::new("provider outage", vec![SayOnceUp(8_000, "hello again")]),
         Scenario::new(
             "two provider outages",
             vec![CallOnceUp(5_000, &[("pay", "a")]), SayOnceUp(12_000, "done")],
-        )
-        .with(|_| {}),
+        ),
         Scenario::new("cancel in an outage", vec![Call(&[("pay", "a")]), SayOnceUp(86_400_000, "done")])
-            .then(UserActionTrigger::Recorded("turn.parked", 1), UserActionKind::Cancel(0))
-            .with(|_| {}),
+            .then(ParkedAfterCall, UserActionKind::Cancel(0)),
         Scenario::new(
             "outage longer than the patience",
             vec![Call(&[("put", "a")]), SayOnceUp(864_000_000, "")],
         )
-        .with(|limits| limits.provider_wait = Duration::from_secs(8)),
+        .with(|limits| limits.provider_wait = PATIENCE),
         Scenario::new("input queued in an outage", vec![SayOnceUp(6_000, "one"), Say("two")])
-            .then(UserActionTrigger::Acked(0), UserActionKind::SendInput("more"))
-            .with(|_| {}),
+            .then(Acked(0), UserActionKind::SendInput("more")),
+        Scenario::new("retry of a waiting turn", vec![Call(&[("pay", "a")]), SayOnceRestored("done")])
+            .then(ParkedAfterCall, UserActionKind::Restore)
+            .then(Acked(1), UserActionKind::Wake(0)),
+        Scenario::new("retry after the patience", vec![Call(&[("pay", "a")]), SayOnceRestored("done")])
+            .then(Recorded("turn.ended", 1), UserActionKind::Restore)
+            .then(Acked(1), UserActionKind::Retry(0))
+            .with(|limits| limits.provider_wait = PATIENCE),
+        Scenario::new(
+            "retry of a cancelled turn",
+            vec![Call(&[("pay", "a")]), Call(&[("wait", "k")]), Say("done")],
+        )
+        .then(Parked, UserActionKind::Cancel(0))
+        .then(Recorded("turn.ended", 1), UserActionKind::Retry(0))
+        .then(Recorded("turn.parked", 2), UserActionKind::Resolve("k", true)),
     ]
 }
 

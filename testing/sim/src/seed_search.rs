@@ -33,6 +33,7 @@ pub(crate) struct PlanSelection {
     pub(crate) faults: Option<Vec<usize>>,
     pub(crate) sessions: Option<Vec<usize>>,
     pub(crate) requests: Option<Vec<u64>>,
+    pub(crate) outages: Option<Vec<usize>>,
 }
 
 impl PlanSelection {
@@ -47,6 +48,9 @@ impl PlanSelection {
         }
         if let Some(keep) = &self.sessions {
             kept.session_scenarios = only(&plan.session_scenarios, keep);
+        }
+        if let Some(keep) = &self.outages {
+            kept.outages = only(&plan.outages, keep);
         }
         if let Some(keep) = &self.requests {
             kept.model_faults.retain(|request, _| keep.contains(request));
@@ -64,6 +68,7 @@ impl PlanSelection {
         list("faults", self.faults.as_ref())
             + &list("sessions", self.sessions.as_ref())
             + &list("requests", self.requests.as_ref())
+            + &list("outages", self.outages.as_ref())
     }
 }
 
@@ -104,6 +109,9 @@ impl SeedSearchResults {
         }
         for mood in plan.model_faults.values() {
             *self.hits.entry(mood.name()).or_default() += 1;
+        }
+        for outage in &plan.outages {
+            *self.hits.entry(outage.name()).or_default() += 1;
         }
         if let Some(broken) = broken {
             self.failures.push(report(seed, only, &plan, &broken, expected));
@@ -148,6 +156,7 @@ fn shrink(plan: &SimPlan, expected: &FaultFreeOutcomes) -> PlanSelection {
         faults: Some((0..plan.faults.len()).collect()),
         sessions: Some((0..plan.session_scenarios.len()).collect()),
         requests: Some(plan.model_faults.keys().copied().collect()),
+        outages: Some((0..plan.outages.len()).collect()),
     };
     let fails = |keep: &PlanSelection| verdict(&keep.select_from(plan), expected).1.is_some();
     loop {
@@ -159,6 +168,10 @@ fn shrink(plan: &SimPlan, expected: &FaultFreeOutcomes) -> PlanSelection {
         for request in plan.model_faults.keys() {
             let without =
                 PlanSelection { requests: without(keep.requests.as_ref(), request), ..keep.clone() };
+            keep = if without != keep && fails(&without) { without } else { keep };
+        }
+        for no in 0..plan.outages.len() {
+            let without = PlanSelection { outages: without(keep.outages.as_ref(), &no), ..keep.clone() };
             keep = if without != keep && fails(&without) { without } else { keep };
         }
         for no in 0..plan.session_scenarios.len() {

@@ -10,7 +10,8 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--from SEED] [--minutes M] [--scenario NAME]
                        [--no-exhaustive | --exhaustive-seconds N [--rotation SEED]]
                        [--json FILE] [--proof FILE [--torture FILE]]
-       cargo xtask sim --seed SEED [--scenario NAME] [--faults LIST] [--sessions LIST] [--requests LIST]";
+       cargo xtask sim --seed SEED [--scenario NAME] [--faults LIST] [--sessions LIST] [--requests LIST]
+                       [--outages LIST]";
 
 /// The number of failing seeds after which each core stops.
 pub(crate) const FAILURES_SHOWN: usize = 3;
@@ -65,6 +66,7 @@ impl SimArgs {
                 "--faults" => found.keep.faults = Some(list(&word, &value)?),
                 "--sessions" => found.keep.sessions = Some(list(&word, &value)?),
                 "--requests" => found.keep.requests = Some(list(&word, &value)?),
+                "--outages" => found.keep.outages = Some(list(&word, &value)?),
                 "--json" => found.json = Some(value.into()),
                 "--proof" => found.proof = Some(value.into()),
                 "--torture" => found.torture = Some(value.into()),

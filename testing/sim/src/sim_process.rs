@@ -2,7 +2,7 @@
 use crate::effect_recorder::EffectRecorder;
 use crate::hooks;
 use crate::model::{self, SimModel};
-use crate::plan::SimPlan;
+use crate::plan::{ProviderOutage, SimPlan};
 use crate::sim_mcp_server::SimMcpClient;
 use crate::sim_time::{ProcessClock, SimTime};
 use crate::task_scheduler::{SimProcessNo, TaskScheduler};
@@ -44,6 +44,8 @@ pub(crate) struct SimSharedState {
     pub(crate) witness: Arc<EffectRecorder>,
     pub(crate) dead: DeadWorkers,
     pub(crate) model_faults: Arc<std::collections::BTreeMap<u64, model::SimModelFault>>,
+    pub(crate) outages: Arc<Vec<ProviderOutage>>,
+    has_fallback: bool,
     pub(crate) limits: Limits,
     /// The payment authority.
     pub(crate) cashbox: Arc<InMemoryPaymentAuthority>,
@@ -63,6 +65,8 @@ impl SimSharedState {
             witness: Arc::default(),
             dead: DeadWorkers::default(),
             model_faults: Arc::new(plan.model_faults.clone()),
+            outages: Arc::new(plan.outages.clone()),
+            has_fallback: plan.has_fallback,
             limits,
             cashbox: Arc::new(InMemoryPaymentAuthority::with_money(["100 EUR".parse().expect("an amount")])),
             special: (0..plan.session_scenarios.len()).map(|session| plan.scenario(session).agent).collect(),
@@ -76,6 +80,9 @@ impl SimSharedState {
             policy: Policy { rules: vec![tools::guard()?, tools::trusts_bank()?] },
             ..Package::new("sim", model::NAME.parse()?, "Play.")
         };
+        if self.has_fallback {
+            agent.fallback_models = vec![model::FALLBACK.parse()?];
+        }
         for special in &self.special {
             special(&mut agent);
         }
@@ -153,6 +160,7 @@ impl SimProcess {
                 clock: clock.clone(),
                 witness: origin.witness.clone(),
                 model_faults: origin.model_faults.clone(),
+                outages: origin.outages.clone(),
             })],
             package: Package { tools: manifests.map(|manifest| manifest.name).collect(), ..origin.agent()? },
             agents: Vec::new(),

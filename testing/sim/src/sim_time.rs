@@ -63,7 +63,7 @@ pub(crate) struct ProcessClock {
 }
 
 /// The start of the world on a correct clock.
-const BEGAN: u64 = 1_700_000_000_000;
+pub(crate) const BEGAN: u64 = 1_700_000_000_000;
 
 impl ProcessClock {
     /// Creates a clock with this offset.

@@ -6,7 +6,7 @@ use crate::task_scheduler::{SimProcessNo, TaskScheduler};
 use outlast_ports::branches::{ForkRequest, MAIN_HEAD};
 use outlast_ports::inbox::SessionTarget;
 use outlast_runtime::{Input, Runtime};
-use outlast_views::ForkTo;
+use outlast_views::{ForkTo, RetryOutcome, RetryPlace};
 use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::event::Event;
@@ -42,6 +42,7 @@ pub(crate) struct FollowerLog {
     pub(crate) seqs: Vec<u64>,
     names: BTreeMap<&'static str, usize>,
     parked: bool,
+    parked_after_call: bool,
     ended: bool,
 }
 
@@ -226,6 +227,7 @@ impl SimUser {
             UserActionTrigger::AtOnce => true,
             UserActionTrigger::Acked(other) => acked(other),
             UserActionTrigger::Parked => self.log().parked,
+            UserActionTrigger::ParkedAfterCall => self.log().parked_after_call,
             UserActionTrigger::Recorded(name, times) => {
                 self.log().names.get(name).is_some_and(|seen| *seen >= times)
             }
@@ -269,6 +271,12 @@ impl SimUser {
             UserActionKind::Approve(yes) => UserActionRequest::Approve(session, yes),
             UserActionKind::Cancel(other) => UserActionRequest::Cancel(turn_of(other)?),
             UserActionKind::Abort(other) => UserActionRequest::Abort(turn_of(other)?),
+            UserActionKind::Restore => {
+                witness.restore(session);
+                UserActionRequest::Restored
+            }
+            UserActionKind::Wake(other) => UserActionRequest::Wake(turn_of(other)?),
+            UserActionKind::Retry(other) => UserActionRequest::Retry(turn_of(other)?),
             UserActionKind::Fork(text) => {
                 let fresh = SessionId::from_u128(self.session.to_u128() + 1_000_000);
                 UserActionRequest::Fork { session, fresh, text }
@@ -288,7 +296,15 @@ enum UserActionRequest {
     Approve(SessionId, bool),
     Cancel(TurnId),
     Abort(TurnId),
-    Fork { session: SessionId, fresh: SessionId, text: &'static str },
+    /// The provider was restored when the request was made.
+    Restored,
+    Wake(TurnId),
+    Retry(TurnId),
+    Fork {
+        session: SessionId,
+        fresh: SessionId,
+        text: &'static str,
+    },
     Branch(SessionId, &'static str),
     Rewind(SessionId),
     Settle(SessionId),
@@ -325,6 +341,20 @@ impl UserActionRequest {
             }
             Self::Abort(turn) => {
                 runtime.abort(turn, "enough").await?;
+            }
+            Self::Restored => {}
+            Self::Wake(turn) => match runtime.retry(turn).await {
+                // It has just woken by itself.
+                Err(error) if error.kind() == Kind::WaitNotFound => {}
+                woken => woken?,
+            },
+            Self::Retry(turn) => {
+                let retried = runtime.retry_turn(turn, RetryPlace::SameHead).await?;
+                let RetryOutcome::NewTurn { turn, .. } = retried else {
+                    let detail = format!("{turn} has not ended");
+                    return Err(Error::new(Kind::TurnNotRetryable, detail));
+                };
+                return Ok(UserActionAck { turn: Some(turn), ..UserActionAck::default() });
             }
             Self::Fork { session, fresh, text } => {
                 if store.session(fresh).await.is_err() {
@@ -367,6 +397,7 @@ async fn follow(runtime: Runtime, session: SessionId, log: Arc<Mutex<FollowerLog
             *log.names.entry(record.fact.name()).or_default() += 1;
             if let Fact::Parked { waits } = &record.fact {
                 log.parked |= waits.iter().any(|wait| !wait.kind.ends_by_itself());
+                log.parked_after_call |= log.names.contains_key("effect.answered");
             }
         }
     }

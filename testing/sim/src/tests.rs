@@ -1,20 +1,20 @@
 //! Tests of the simulator: it is deterministic, it can fail, and the bugs it has found stay fixed.
 use crate::exhaustive::{CrashCoverage, SearchLimit, kill_everywhere, run_without_faults};
 use crate::limit_scenarios;
-use crate::model::SimModelFault;
+use crate::model::{self, SimModelFault};
 use crate::oracle::SessionEndState;
-use crate::plan::{Fault, FaultKind, FaultTime, SimPlan};
+use crate::plan::{Fault, FaultKind, FaultTime, ProviderOutage, SimPlan};
 use crate::scenario::catalogue;
 use crate::seed_search::{FaultFreeOutcomes, verdict};
 use crate::sim_process::{self, DeadWorkers};
-use crate::simulation::run;
+use crate::simulation::{SimOutcome, run};
 use outlast_conformance::block_on;
 use outlast_disk::{ChangeFailure, Disk, PowerLossEffect};
 use outlast_ports::inbox::{Inbox, SessionTarget};
 use outlast_ports::queries::Queries;
 use outlast_store::{ManualWriter, SqliteStore};
 use outlast_vocab::{Error, Millis, SessionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 fn play(name: &str) -> usize {
@@ -208,4 +208,108 @@ fn two_workers_seal_only_the_fatal_turn() {
 #[test]
 fn hidden_deaths_seal_only_the_fatal_turn() {
     seals_only_the_fatal_turn_of_64(1, false);
+}
+
+/// Returns a plan of 8 sessions that share two outages of their provider: one from the start, and one after the first
+/// calls of tools.
+fn shared_outages() -> SimPlan {
+    const SCENARIOS: [&str; 8] = [
+        "plain",
+        "at-most-once tool",
+        "parallel tools",
+        "durable steps",
+        "queued input",
+        "cancel in an outage",
+        "retry of a waiting turn",
+        "pending completion",
+    ];
+    let outage = |from_ms, until_ms| ProviderOutage { model: model::NAME, from_ms, until_ms };
+    SimPlan {
+        session_scenarios: SCENARIOS.map(play).into(),
+        // Slow answers keep turns between their first and their last call when the second outage begins.
+        model_faults: (0..10_000).map(|request| (request, SimModelFault::Slow(1_000))).collect(),
+        outages: vec![outage(0, 5_000), outage(7_000, 14_000)],
+        ..SimPlan::of(0)
+    }
+}
+
+/// The distance of the transactions at which one run is killed. Several runs together are killed at each.
+const APART: u64 = 24;
+
+/// Returns kills at every 24th transaction, from this one. There are few, or the slow model would never get to its end.
+fn kills_from(first: u64, at: fn(u64) -> FaultTime) -> Vec<Fault> {
+    let kill = |number| Fault { at: at(first + APART * number), fault_kind: FaultKind::Kill(0) };
+    (0..7).map(kill).collect()
+}
+
+/// Plays a plan. Every session must end as it does alone and without faults.
+#[track_caller]
+fn ends_as_without_faults(plan: &SimPlan, alone: &BTreeMap<usize, SimOutcome>) -> SimOutcome {
+    let outcome = run(plan);
+    assert_eq!(outcome.broken, Vec::<String>::new(), "{:?}", plan.faults);
+    for (session, ended) in outcome.end_states.iter().enumerate() {
+        let whole = &alone[&plan.session_scenarios[session]].end_states[0];
+        assert_eq!(ended, whole, "session {session} with {:?}", plan.faults);
+    }
+    outcome
+}
+
+/// Plays each scenario of a plan alone and without faults.
+fn each_alone(plan: &SimPlan) -> BTreeMap<usize, SimOutcome> {
+    plan.session_scenarios.iter().map(|scenario| (*scenario, run(&SimPlan::of(*scenario)))).collect()
+}
+
+fn survives_kills_in_shared_outages(at: fn(u64) -> FaultTime) {
+    let alone = each_alone(&shared_outages());
+    for first in 0..APART {
+        let plan = SimPlan { faults: kills_from(first, at), ..shared_outages() };
+        let outcome = ends_as_without_faults(&plan, &alone);
+        assert!(outcome.lives > 5, "{} lives", outcome.lives);
+    }
+}
+
+#[test]
+fn shared_outage_survives_kills_before_writes() {
+    survives_kills_in_shared_outages(FaultTime::BeforeWrite);
+}
+
+#[test]
+fn shared_outage_survives_kills_after_writes() {
+    survives_kills_in_shared_outages(FaultTime::AfterWrite);
+}
+
+#[test]
+fn waiting_sessions_wake_paced_after_shared_outage() {
+    // The outage ends in a pause between two probes, so that every session waits then.
+    for until_ms in [20_000, 60_000, 600_000] {
+        let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms }];
+        let session_scenarios = vec![play("at-most-once tool"); 16];
+        let plan = SimPlan { session_scenarios, outages, ..SimPlan::of(0) };
+        ends_as_without_faults(&plan, &each_alone(&plan));
+    }
+}
+
+#[test]
+fn fallback_model_serves_sessions_during_outage() {
+    let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 40_000_000 }];
+    let plan = SimPlan { outages, has_fallback: true, ..shared_outages() };
+    ends_as_without_faults(&plan, &each_alone(&plan));
+}
+
+#[test]
+fn sessions_fail_when_outage_exceeds_their_patience() {
+    let mut plan = shared_outages();
+    plan.session_scenarios = vec![play("plain"); 12];
+    // It shortens the patience of all sessions.
+    plan.session_scenarios[11] = play("outage longer than the patience");
+    plan.outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 100_000 }];
+    for first in [0, 8, 16] {
+        let faults = kills_from(first, FaultTime::AfterWrite);
+        let outcome = run(&SimPlan { faults, ..plan.clone() });
+        assert_eq!(outcome.broken, Vec::<String>::new());
+        for left in &outcome.end_states {
+            let end = &left[0].ends[0];
+            assert!(end.contains("the turn has waited"), "{end}");
+        }
+    }
 }
