@@ -15,6 +15,7 @@ use outlast_ports::tool::Toolbox;
 use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
 use outlast_views::{RetryPlace, SessionState, TurnProgress, Unblocker};
 use outlast_vocab::budget::{Budget, Budgets};
+use outlast_vocab::cost::{Prices, PricesPerMillion};
 use outlast_vocab::effect::{Command, Generation, ModelOutcome, Outcome, StopReason, Usage};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::overlay::Overlay;
@@ -44,14 +45,20 @@ struct Flaky {
     calls: Arc<Mutex<Vec<(Duration, ModelName)>>>,
     /// The options of the last call.
     options: Arc<Mutex<Generation>>,
+    /// The bytes of conversation in the last call of each model.
+    shown_bytes: Arc<Mutex<[usize; 2]>>,
 }
+
+/// The bytes of conversation that fit into the window of `two/small`.
+const SMALL_WINDOW: usize = 4 << 10;
 
 impl Flaky {
     /// Creates a provider whose first model is down for this long.
     fn down_for(time: Duration) -> Self {
         let down = [(time, Kind::ModelUnavailable), (Duration::ZERO, Kind::ModelUnavailable)];
         let (down, calls, options) = (Arc::new(Mutex::new(down)), Arc::default(), Arc::default());
-        Self { began: Instant::now(), down, asked_for: None, calls, options }
+        let shown_bytes = Arc::default();
+        Self { began: Instant::now(), down, asked_for: None, calls, options, shown_bytes }
     }
 
     fn set(&self, number: usize, until: Duration, kind: Kind) {
@@ -74,15 +81,27 @@ impl Flaky {
 
 impl ModelProvider for Flaky {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        let known = ["one/big", "two/small"].contains(&model.as_str());
-        known.then_some(ModelCapabilities::of_window(1 << 20))
+        let dollar = || "1".parse().unwrap();
+        let per_million =
+            PricesPerMillion { input: dollar(), cache_read: None, cache_write: None, output: dollar() };
+        match model.as_str() {
+            "one/big" => Some(ModelCapabilities::of_window(1 << 20)),
+            "two/small" => Some(ModelCapabilities {
+                prices: Prices::try_from(per_million).ok(),
+                ..ModelCapabilities::of_window(SMALL_WINDOW)
+            }),
+            _ => None,
+        }
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         let (at, model) = (self.began.elapsed(), &request.call.model);
         self.calls.lock().unwrap().push((at, model.clone()));
         self.options.lock().unwrap().clone_from(&request.call.options);
-        let (until, kind) = self.down.lock().unwrap()[usize::from(model.as_str() == "two/small")];
+        let number = usize::from(model.as_str() == "two/small");
+        self.shown_bytes.lock().unwrap()[number] =
+            request.messages().map(|message| message.text().len()).sum();
+        let (until, kind) = self.down.lock().unwrap()[number];
         if at < until {
             let error = Error::new(kind, "503");
             let error =
@@ -322,6 +341,64 @@ async fn fallback_model_answers_while_first_is_down() {
         assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
         assert_eq!(models(&life).await, ["two/small", "one/big"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallback_model_has_its_own_window_and_price() {
+    let provider = Flaky::down_for(Duration::ZERO);
+    let life = start_with(&provider, with_fallback).await;
+    for _ in 0..3 {
+        let turn = life.send(&"word ".repeat(400)).await;
+        assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+    }
+    provider.set(0, 1_000 * HOUR, Kind::ModelUnavailable);
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("two/small answers")));
+    let [big, small] = *provider.shown_bytes.lock().unwrap();
+    assert!(big > SMALL_WINDOW && small <= SMALL_WINDOW, "{big} and {small} bytes");
+    let replies = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Performed(EffectPerformed {
+            command: Command::ModelCall(call),
+            outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
+            ..
+        }) => Some((call.model.to_string(), reply.cost.map(|cost| cost.to_string()))),
+        _ => None,
+    });
+    let replies: Vec<(String, Option<String>)> = replies.collect();
+    assert_eq!(replies[0], ("one/big".to_owned(), None));
+    // Three tokens in and two out, at a dollar per million.
+    assert_eq!(replies.last(), Some(&("two/small".to_owned(), Some("0.000005".to_owned()))));
+}
+
+/// Returns the values of a gauge, each with its labels.
+async fn gauge(life: &Life, name: &str) -> Vec<(Vec<String>, f64)> {
+    let snapshot = life.runtime.metrics().await.unwrap();
+    let family = snapshot.families.into_iter().find(|family| family.name == name);
+    let Some(MetricValues::Gauge(samples)) = family.map(|family| family.values) else {
+        panic!("{name} is no gauge")
+    };
+    let labels = |labels: Vec<(_, String)>| labels.into_iter().map(|(_, value)| value).collect();
+    samples.into_iter().map(|sample| (labels(sample.labels), sample.value)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_count_waiting_turns_and_providers_down() {
+    const WAITING: &str = "outlast.turns.waiting_for_provider";
+    const DOWN: &str = "outlast.provider.down";
+    let provider = Flaky::down_for(HOUR);
+    let life = start(&provider, Limits::default()).await;
+    assert_eq!((gauge(&life, WAITING).await, gauge(&life, DOWN).await), (vec![(vec![], 0.0)], vec![]));
+    let mut turns = Vec::new();
+    for number in 1..=3 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    tokio::time::sleep(30 * MINUTE).await;
+    assert_eq!(gauge(&life, WAITING).await, [(vec![], 3.0)]);
+    assert_eq!(gauge(&life, DOWN).await, [(vec!["one".to_owned()], 1.0)]);
+    for turn in turns {
+        assert_eq!(end_within(&life, turn, 3 * HOUR).await, Some(answered("one/big answers")));
+    }
+    assert_eq!((gauge(&life, WAITING).await, gauge(&life, DOWN).await), (vec![(vec![], 0.0)], vec![]));
 }
 
 /// Runs a turn whose answers never match the schema, from the model that is up. An input joins it after this much time.
