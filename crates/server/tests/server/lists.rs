@@ -187,3 +187,35 @@ async fn messages_are_counted_by_role() {
     assert_eq!(stage.get(&format!("{path}/count?head=none")).await.code(), "node.not_found");
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn sessions_show_and_filter_their_last_end() {
+    let stage = Stage::new().await;
+    stage.say("ann", "hello").await;
+    let failed = stage.say("bob", "wrong").await;
+    let stuck = stage.post("/v1/turns", &json!({ "session_key": "cid", "text": "locked" })).await.ok();
+    stage.post("/v1/turns", &json!({ "session_key": "dan", "text": "later" })).await.ok();
+    let keys = async |last_end: &str| {
+        let page = stage.get(&format!("/v1/sessions?last_end={last_end}")).await.ok();
+        let items = page["items"].as_array().unwrap().clone();
+        assert!(items.iter().all(|item| item["last_end"] == last_end), "{items:?}");
+        items.iter().map(|item| item["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    while keys("stuck").await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let found = (keys("answered").await, keys("failed").await, keys("stuck").await);
+    assert_eq!(found, (vec!["ann".to_owned()], vec!["bob".to_owned()], vec!["cid".to_owned()]));
+    for (receipt, end) in [(&failed, "failed"), (&stuck, "stuck")] {
+        let path = format!("/v1/sessions/{}", receipt["session"].as_str().unwrap());
+        let session = stage.get(&path).await.ok();
+        assert_eq!((&session["last_end"], &session["last_turn"]), (&json!(end), &receipt["turn"]));
+    }
+    // A session whose first turn has not ended has no such field.
+    let all = stage.get("/v1/sessions").await.ok();
+    let dan = all["items"].as_array().unwrap().iter().find(|item| item["key"] == "dan").unwrap();
+    assert_eq!(dan.get("last_end"), None);
+    let unknown = stage.get("/v1/sessions?last_end=lost").await;
+    assert_eq!((unknown.status, unknown.code().as_str()), (400, "input.invalid"));
+    stage.stop().await;
+}

@@ -25,6 +25,8 @@ const SCRIPT: &str = "\
     when shaky\nerror once model.unavailable too many requests\nsay At last.
     when for ever\nsay one two\ndelay 60s\nsay three
     when down\nerror model.unavailable the provider is down
+    when locked\nerror model.unauthorized the key is of no use
+    when wrong\nerror model.rejected the request is wrong
     any\nsay Reply to {{input}}.";
 
 /// Pays somebody.

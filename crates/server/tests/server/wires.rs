@@ -128,6 +128,30 @@ async fn wire_request_fails_when_its_provider_stays_down() {
 }
 
 #[tokio::test]
+async fn wire_request_fails_at_once_on_refused_key() {
+    // With the default limits, such a turn of the native API would wait for a person.
+    let stage = Stage::new().await;
+    let messages = json!([{ "role": "user", "content": "locked" }]);
+    for (path, body) in [
+        ("/openai/v1/chat/completions", json!({ "model": "assistant", "messages": messages })),
+        ("/anthropic/v1/messages", json!({ "model": "assistant", "max_tokens": 100, "messages": messages })),
+    ] {
+        let answer = stage.post(path, &body).await;
+        let code = answer.json()["error"]["code"].clone();
+        assert_eq!((answer.status, code), (400, json!("model.unauthorized")), "{path}");
+        assert_eq!(answer.header("x-should-retry"), Some("false"), "{path}");
+    }
+    // A failed response is an object of its API, not an error.
+    let input = json!({ "model": "assistant", "input": "locked" });
+    let response = stage.post("/openai/v1/responses", &input).await.ok();
+    assert_eq!(
+        (text(&response["status"]), text(&response["error"]["code"])),
+        ("failed", "model.unauthorized")
+    );
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn native_turn_is_readable_as_a_response() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "hello").await;
