@@ -62,6 +62,8 @@ pub(crate) enum UserActionTrigger {
     Acked(usize),
     /// A turn waits for something outside. A turn that only waits before it retries its model is not included.
     Parked,
+    /// A turn has waited for something outside twice.
+    ParkedAgain,
     /// A turn parked after one of its calls was answered.
     ParkedAfterCall,
     /// This many records of this name are durable.
@@ -232,7 +234,7 @@ fn turns() -> Vec<Scenario> {
 /// Turns whose provider is down.
 fn outages() -> Vec<Scenario> {
     use ScriptedReply::{Call, CallOnceUp, Say, SayOnceRestored, SayOnceUp};
-    use UserActionTrigger::{Acked, Parked, ParkedAfterCall, Recorded};
+    use UserActionTrigger::{Acked, Parked, ParkedAfterCall, ParkedAgain, Recorded};
     vec![
         Scenario::new("provider outage", vec![SayOnceUp(8_000, "hello again")]),
         Scenario::new(
@@ -261,7 +263,7 @@ fn outages() -> Vec<Scenario> {
         )
         .then(Parked, UserActionKind::Cancel(0))
         .then(Recorded("turn.ended", 1), UserActionKind::Retry(0))
-        .then(Recorded("turn.parked", 2), UserActionKind::Resolve("k", true)),
+        .then(ParkedAgain, UserActionKind::Resolve("k", true)),
     ]
 }
 

@@ -41,7 +41,8 @@ pub(crate) struct FollowerLog {
     /// The numbers of the records, in the order of arrival.
     pub(crate) seqs: Vec<u64>,
     names: BTreeMap<&'static str, usize>,
-    parked: bool,
+    /// How often a turn parked for something outside.
+    outside_parks: usize,
     parked_after_call: bool,
     ended: bool,
 }
@@ -226,7 +227,8 @@ impl SimUser {
         match self.scenario.acts[no].when {
             UserActionTrigger::AtOnce => true,
             UserActionTrigger::Acked(other) => acked(other),
-            UserActionTrigger::Parked => self.log().parked,
+            UserActionTrigger::Parked => self.log().outside_parks > 0,
+            UserActionTrigger::ParkedAgain => self.log().outside_parks > 1,
             UserActionTrigger::ParkedAfterCall => self.log().parked_after_call,
             UserActionTrigger::Recorded(name, times) => {
                 self.log().names.get(name).is_some_and(|seen| *seen >= times)
@@ -396,7 +398,7 @@ async fn follow(runtime: Runtime, session: SessionId, log: Arc<Mutex<FollowerLog
             log.seqs.push(record.seq.0);
             *log.names.entry(record.fact.name()).or_default() += 1;
             if let Fact::Parked { waits } = &record.fact {
-                log.parked |= waits.iter().any(|wait| !wait.kind.ends_by_itself());
+                log.outside_parks += usize::from(waits.iter().any(|wait| !wait.kind.ends_by_itself()));
                 log.parked_after_call |= log.names.contains_key("effect.answered");
             }
         }
