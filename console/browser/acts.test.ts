@@ -56,7 +56,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     await page.getByLabel("Arguments").fill('{"order": "666", "amount": 1}');
     await page.getByRole("button", { name: "Approve this instead" }).waitFor();
     await outlast.ask(`/v1/approvals/${first?.id}`, { verdict: "deny", reason: "no" });
-    await page.getByText("1 waits for a word").waitFor();
+    await page.getByText("1 call waits for an approval").waitFor();
     assert.equal(await page.getByLabel("Arguments").count(), 0);
     assert.equal(await page.getByRole("button", { name: "Approve this instead" }).count(), 0);
     assert.equal(await page.locator(".question").getByRole("button", { name: "Approve", exact: false }).first().isVisible(), true);
@@ -64,7 +64,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     await page.keyboard.press("d");
     await page.keyboard.type("not today");
     await page.keyboard.press("Enter");
-    await page.getByText("Nothing waits for a word").waitFor();
+    await page.getByText("No call waits for an approval").waitFor();
     assert.deepEqual((await outlast.ask<List<{ id: string }>>("/v1/approvals")).items.filter(({ id }) => id === second?.id), []);
     assert.deepEqual(wrong, []);
     await close();
@@ -82,7 +82,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     await page.getByRole("dialog").waitFor({ state: "hidden" });
     assert.equal((await outlast.ask<List<unknown>>("/v1/approvals")).items.length, 1);
     await page.keyboard.press("a");
-    await page.getByText("Nothing waits for a word").waitFor();
+    await page.getByText("No call waits for an approval").waitFor();
     assert.deepEqual(wrong, []);
     await close();
   });
@@ -112,7 +112,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     await looked(page);
     assert.equal((await outlast.ask<List<unknown>>("/v1/approvals")).items.length, 1);
     await page.keyboard.press("a");
-    await page.getByText("Nothing waits for a word").waitFor();
+    await page.getByText("No call waits for an approval").waitFor();
     assert.deepEqual(wrong, []);
     await close();
   });
@@ -130,7 +130,7 @@ describe("in the console", { timeout: 600_000 }, () => {
       await sessions.goto("/");
       await approvals.goto("/approvals");
       await sessions.getByText("No sessions yet").waitFor();
-      await approvals.getByText("Nothing waits for a word").waitFor();
+      await approvals.getByText("No call waits for an approval").waitFor();
       await own.say("refund early", { wait: 0 });
       await own.until<List<unknown>>("/v1/approvals", ({ items }) => items.length === 1);
       connect();
@@ -274,7 +274,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     const again = async () => {
       await page.locator(".said-user").hover();
       await page.getByRole("button", { name: "Ask again" }).click();
-      await page.locator("select option[value=night]").getByText("answered then").waitFor({ state: "attached" });
+      await page.locator("select option[value=night]").getByText("answered originally").waitFor({ state: "attached" });
       assert.equal(await page.getByLabel("Agent").inputValue(), "night");
     };
     await page.locator(".said-assistant").first().waitFor();
@@ -362,13 +362,13 @@ describe("in the console", { timeout: 600_000 }, () => {
       await page.locator(".session-line", { hasText: "good evening" }).waitFor();
       await own.kill();
       await page.locator(".session-line", { hasText: "good evening" }).click();
-      await page.getByText("The server does not answer").waitFor();
+      await page.getByText("The server does not respond").waitFor();
       await own.start();
       await page.getByText("You said: good evening").waitFor();
       await own.kill();
       await page.keyboard.press("g");
       await page.keyboard.press("n");
-      await page.getByText("The server does not answer").first().waitFor();
+      await page.getByText("The server does not respond").first().waitFor();
       await own.start();
       await page.getByRole("heading", { name: "clerk" }).waitFor();
       await close();
@@ -390,10 +390,10 @@ describe("in the console", { timeout: 600_000 }, () => {
       await call.getByText("attempt 2").waitFor();
       assert.equal(await call.locator(".span-vain").count(), 1);
       await call.click();
-      await page.locator(".incidents").getByText("attempt 2 began").waitFor();
+      await page.locator(".incidents").getByText("attempt 2 started").waitFor();
       await page.getByRole("button", { name: "← Timeline" }).click();
       await page.locator("button.effect-model_call").last().click();
-      await page.getByRole("button", { name: "Show what the model was shown" }).click();
+      await page.getByRole("button", { name: "Show the request to the model" }).click();
       await page.getByRole("group", { name: "Prompt" }).getByText("You look after the orders of a bakery").waitFor();
       assert.match(await page.getByRole("group", { name: "Messages" }).innerText(), /"kg": 5/);
       await close();
@@ -432,10 +432,10 @@ describe("in the console", { timeout: 600_000 }, () => {
       await own.kill();
       await own.start();
       const { page, wrong, close } = await shown("/approvals", own);
-      await page.getByText("Nobody knows whether these happened").waitFor({ timeout: 30_000 });
+      await page.getByText("Calls with an unknown outcome").waitFor({ timeout: 30_000 });
       await page.getByLabel("What pay gave, JSON or text").fill('{"state": "paid"}');
       await page.getByRole("button", { name: "It happened" }).click();
-      await page.getByText("Nobody knows whether these happened").waitFor({ state: "detached" });
+      await page.getByText("Calls with an unknown outcome").waitFor({ state: "detached" });
       await page.goto(`/sessions/${session}`);
       await page.locator("button.effect-tool_call.effect-done").waitFor();
       assert.deepEqual(wrong, []);
@@ -513,9 +513,9 @@ describe("in the console", { timeout: 600_000 }, () => {
       await page.locator(".difference .line-gone").getByText("Be brief.").waitFor();
       await page.getByLabel("Turn").fill(turn);
       await page.keyboard.press("Enter");
-      await page.getByLabel("From the package of the turn to that of now").getByText("You look after the orders of a bakery at night").waitFor();
+      await page.getByLabel("Changes since the package of the turn").getByText("You look after the orders of a bakery at night").waitFor();
       await page.goto(`/agents/clerk?turn=${turn}`);
-      await page.getByText("The turn ran under exactly what answers now.").waitFor();
+      await page.getByText("The turn used the current package.").waitFor();
       assert.deepEqual(wrong, []);
       await close();
     });

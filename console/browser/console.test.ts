@@ -35,7 +35,7 @@ describe("the console", { timeout: 600_000 }, () => {
     const { page, wrong, close } = await shown("/");
     await page.getByRole("heading", { name: "Sessions", exact: true }).waitFor();
     await page.keyboard.press("n");
-    await page.getByText("Nothing was said yet").waitFor();
+    await page.getByText("No messages yet").waitFor();
     // A new session focuses the message field.
     await page.locator("#composer:focus").waitFor();
     await page.keyboard.type("tell me about durability");
@@ -55,11 +55,11 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByText("You said: hello").waitFor();
     await page.keyboard.press("k");
     await page.keyboard.press("r");
-    await page.locator(".said-assistant").getByText("Only what you said can be asked again.").waitFor();
+    await page.locator(".said-assistant").getByText("Only user messages can be asked again.").waitFor();
     await page.keyboard.press("k");
     await page.keyboard.press("r");
     await page.getByRole("button", { name: "Try and compare" }).waitFor();
-    assert.equal(await page.getByText("Only what you said").count(), 0);
+    assert.equal(await page.getByText("Only user messages").count(), 0);
     assert.deepEqual(wrong, []);
     await close();
   });
@@ -125,7 +125,7 @@ describe("the console", { timeout: 600_000 }, () => {
     assert.doesNotMatch(args, UNSEEN);
     await looked(page);
     await page.keyboard.press("a");
-    await page.getByText("Nothing waits for a word").waitFor();
+    await page.getByText("No call waits for an approval").waitFor();
     await page.goto(`/sessions/${session}`);
     await page.getByText("Done. The refund for order 4711").waitFor();
     await page.getByRole("button", { name: /^refund/ }).last().click();
@@ -142,7 +142,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.keyboard.type("not without the bill");
     await looked(page);
     await page.keyboard.press("Enter");
-    await page.getByText("Nothing waits for a word").waitFor();
+    await page.getByText("No call waits for an approval").waitFor();
     const edited = await outlast.say("refund less", { wait: 2 });
     await page.locator(".question").waitFor();
     await page.keyboard.press("e");
@@ -150,7 +150,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.locator(".difference .line-new").first().waitFor();
     await looked(page);
     await page.getByRole("button", { name: "Approve this instead" }).click();
-    await page.getByText("Nothing waits for a word").waitFor();
+    await page.getByText("No call waits for an approval").waitFor();
     await page.goto(`/sessions/${edited.session}`);
     await page.getByText("Done. The refund").waitFor();
     assert.deepEqual(wrong, []);
@@ -184,7 +184,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByText("You said: what is open?").waitFor();
     await page.locator(".said-user").hover();
     await page.getByRole("button", { name: "Ask again" }).click();
-    await page.getByLabel("Ask again from here, in a branch of its own").fill("what is closed?");
+    await page.getByLabel("Ask again from here, in a new branch").fill("what is closed?");
     await page.getByLabel("Agent").selectOption("night");
     await page.getByRole("button", { name: "Run and compare" }).click();
     await page.waitForURL(/\/compare\?/);
@@ -317,7 +317,7 @@ describe("the console", { timeout: 600_000 }, () => {
       await page.goto("/");
       await page.getByLabel("API key").fill("olk_wrong");
       await page.keyboard.press("Enter");
-      await page.getByText("counts no more, or never did").waitFor();
+      await page.getByText("The key is not valid").waitFor();
       assert.deepEqual(await findings(page), []);
       await page.getByLabel("API key").fill(key);
       await page.keyboard.press("Enter");

@@ -128,9 +128,9 @@ describe("a detail", { timeout: 600_000 }, () => {
       return (await table.getByRole("row").allInnerTexts()).slice(1).map((row) => row.replace(/\s+/g, " "));
     };
     const expected = ['/subject "WinRLO now" not found in trusted text', '/to "dana@corp.example" typed by the user'];
-    assert.deepEqual(await rows("Where the values that matter come from"), expected);
+    assert.deepEqual(await rows("Origins of the sensitive values"), expected);
     // The provenance describes the model's arguments, not the edited ones.
-    assert.deepEqual(await rows("Where the values that the model asked for come from"), expected);
+    assert.deepEqual(await rows("Origins of the sensitive values that the model requested"), expected);
     assert.deepEqual(await findings(page), []);
     assert.deepEqual(wrong, []);
     await context.close();
@@ -168,7 +168,7 @@ describe("a detail", { timeout: 600_000 }, () => {
     await page.keyboard.press("k");
     await page.keyboard.press("r");
     const form = page.locator("form.rerun");
-    const field = page.getByLabel("Ask again from here, in a branch of its own");
+    const field = page.getByLabel("Ask again from here, in a new branch");
     const inSight = async () => {
       await form.getByRole("button", { name: "Try and compare" }).waitFor();
       await page.waitForTimeout(1_200);

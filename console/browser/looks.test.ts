@@ -71,7 +71,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
     return [
       { name: "sessions", path: "/" },
       { name: "sessions that are found by words", path: "/?search=order", act: (page) => page.locator(".hits").waitFor() },
-      { name: "no session that fits", path: "/?search=zzz", act: (page) => page.getByText("No session fits").waitFor() },
+      { name: "no session that fits", path: "/?search=zzz", act: (page) => page.getByText("No matching sessions").waitFor() },
       { name: "a session", path: on },
       { name: "a session that waits", path: `/sessions/${waiting.session}` },
       { name: "a session that asks", path: `/sessions/${asking.session}`, act: (page) => page.locator(".asks").waitFor() },
@@ -90,7 +90,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
         path: on,
         act: async (page) => {
           await effect("model_call")(page);
-          await page.getByRole("button", { name: "Show what the model was shown" }).click();
+          await page.getByRole("button", { name: "Show the request to the model" }).click();
           await page.getByRole("group", { name: "Messages" }).waitFor();
         },
       },
@@ -136,7 +136,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
       { name: "an agent", path: "/agents/clerk" },
       { name: "an agent with versions, beside the package of a turn", path: `/agents/night?turn=${turn}`, act: (page) => page.locator(".difference").nth(1).waitFor() },
       { name: "an agent that was deleted", path: "/agents/guest", act: (page) => page.getByText("Version 2 deleted it.").waitFor() },
-      { name: "grants", path: "/access", act: (page) => page.getByRole("button", { name: /Take back/ }).waitFor() },
+      { name: "grants", path: "/access", act: (page) => page.getByRole("button", { name: /Revoke/ }).waitFor() },
       { name: "budgets", path: "/access", act: access("Budgets") },
       { name: "keys of the API", path: "/access", act: access("Keys") },
       { name: "the audit", path: "/access", act: access("Audit") },
@@ -195,7 +195,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
         assert.deepEqual(await findings(door.page), [], `locked ${JSON.stringify(options)}`);
         await door.context.close();
         const { page, context } = await openPage(browser, fresh.address, options);
-        for (const [path, said] of [["/", "No sessions yet"], ["/approvals", "Nothing waits for a word"], ["/costs", "Nothing was spent yet"], ["/access", "Nothing is approved"]] as const) {
+        for (const [path, said] of [["/", "No sessions yet"], ["/approvals", "No call waits for an approval"], ["/costs", "No costs yet"], ["/access", "Nothing is approved"]] as const) {
           await page.goto(path);
           await page.getByText(said).waitFor();
           assert.deepEqual(await findings(page), [], `${path} ${JSON.stringify(options)}`);
@@ -203,10 +203,10 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
         await page.goto("/");
         await page.getByText("No sessions yet").waitFor();
         await fresh.kill();
-        await page.getByText("the server is out of reach").waitFor();
+        await page.getByText("the server is not reachable").waitFor();
         await page.evaluate(() => history.pushState(undefined, "", "/agents"));
         await page.evaluate(() => dispatchEvent(new PopStateEvent("popstate")));
-        await page.getByText("The server does not answer").first().waitFor();
+        await page.getByText("The server does not respond").first().waitFor();
         assert.deepEqual(await findings(page), [], `a server that is gone ${JSON.stringify(options)}`);
         await fresh.start();
         await context.close();

@@ -37,7 +37,7 @@ try {
   await taken("retries", `/sessions/${shaky.session}`, false, (page) => page.locator(".resumed").waitFor());
   await taken("effect", `/sessions/${orders.session}`, true, async (page) => {
     await page.locator("button.effect-model_call").first().click();
-    await page.getByRole("button", { name: "Show what the model was shown" }).click();
+    await page.getByRole("button", { name: "Show the request to the model" }).click();
     await page.getByRole("group", { name: "Messages" }).waitFor();
     await page.getByRole("group", { name: "Prompt" }).scrollIntoViewIfNeeded();
   });

@@ -42,7 +42,7 @@ export function App() {
   const keys = [
     ...PLACES.map(({ to, name, keys }) => ({ keys, what: name, act: () => go(to) })),
     { keys: "?", what: "Show these keys", act: () => setHelp((shown) => !shown) },
-    { keys: "t", what: "Light, dark, or as the system", act: () => chooseTheme(NEXT[theme()]) },
+    { keys: "t", what: "Light, dark, or system theme", act: () => chooseTheme(NEXT[theme()]) },
   ];
   // While the login dialog is open, page shortcuts are off.
   useKeys(locked ? [] : keys);
@@ -85,7 +85,7 @@ function Shown({ route }: { route: Route }) {
     case "server":
       return <ServerPage />;
     case "nowhere":
-      return <div class="page"><div class="bar"><h1>Nowhere</h1></div><Empty title="There is no such page">The address leads nowhere. <a href="/">All sessions</a></Empty></div>;
+      return <div class="page"><div class="bar"><h1>Not found</h1></div><Empty title="There is no such page">This address has no page. <a href="/">All sessions</a></Empty></div>;
   }
 }
 
@@ -104,7 +104,7 @@ function Places({ route, help }: { route: Route; help: () => void }) {
         {PLACES.map(({ page, to, name }) => (
           <a href={to} class={RARE.has(page) ? "rare" : undefined} aria-current={at === page ? "page" : undefined}>
             {name}
-            {page === "approvals" && waiting > 0 && <span class="count" title="questions that wait">{waiting}<span class="sr"> wait</span></span>}
+            {page === "approvals" && waiting > 0 && <span class="count" title="pending approvals">{waiting}<span class="sr"> pending</span></span>}
           </a>
         ))}
       </nav>
@@ -137,7 +137,7 @@ function ThemeSwitch() {
   }, []);
   const names: Record<Theme, string> = { system: "auto", light: "light", dark: "dark" };
   return (
-    <button type="button" class="plain" title="Light, dark, or as the system (t)" onClick={() => chooseTheme(NEXT[chosen])}>
+    <button type="button" class="plain" title="Light, dark, or system theme (t)" onClick={() => chooseTheme(NEXT[chosen])}>
       Colours: {names[chosen]}
     </button>
   );

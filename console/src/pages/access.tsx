@@ -42,10 +42,10 @@ function Grants() {
   return (
     <>
       <Wrong error={error ?? read.error} />
-      {read.value?.length === 0 && <Empty title="Nothing is approved for a session">What somebody approves for the rest of a session is listed here and can be taken back.</Empty>}
+      {read.value?.length === 0 && <Empty title="No approvals for a session">Approvals for the rest of a session are listed here. You can revoke them.</Empty>}
       {(read.value?.length ?? 0) > 0 && (
         <table>
-          <thead><tr><th scope="col">Tool</th><th scope="col">Rule</th><th scope="col">Session</th><th scope="col">By</th><th scope="col" class="num">Since</th><th scope="col"><span class="sr">Take back</span></th></tr></thead>
+          <thead><tr><th scope="col">Tool</th><th scope="col">Rule</th><th scope="col">Session</th><th scope="col">By</th><th scope="col" class="num">Since</th><th scope="col"><span class="sr">Revoke</span></th></tr></thead>
           <tbody>
             {read.value?.map((grant) => (
               <tr>
@@ -54,7 +54,7 @@ function Grants() {
                 <td><a href={`/sessions/${grant.session}`}>{grant.session}</a></td>
                 <td><Text of={grant.by.join(", ")} /></td>
                 <td class="num"><time title={moment(grant.at)}>{ago(grant.at, now)}</time></td>
-                <td><button type="button" onClick={() => void revoke(grant.id)}>Take back<span class="sr"> the approval of <Text of={grant.tool} /></span></button></td>
+                <td><button type="button" onClick={() => void revoke(grant.id)}>Revoke<span class="sr"> the approval of <Text of={grant.tool} /></span></button></td>
               </tr>
             ))}
           </tbody>
@@ -70,10 +70,10 @@ function Budgets() {
   return (
     <>
       <Wrong error={read.error} />
-      {read.value?.length === 0 && <Empty title="No budget counts yet">Budgets of agents, sessions and turns show what was used and what is left.</Empty>}
+      {read.value?.length === 0 && <Empty title="No budgets yet">Budgets of agents, sessions and turns show what was used and what is left.</Empty>}
       {(read.value?.length ?? 0) > 0 && (
         <table>
-          <thead><tr><th scope="col">Of</th><th scope="col">Used</th><th scope="col">Reserved</th><th scope="col">Nobody knows</th><th scope="col">Set by an operator</th></tr></thead>
+          <thead><tr><th scope="col">Of</th><th scope="col">Used</th><th scope="col">Reserved</th><th scope="col">Lost</th><th scope="col">Set by an operator</th></tr></thead>
           <tbody>
             {read.value?.map((purse) => (
               <tr>
@@ -105,7 +105,7 @@ function Keys() {
   return (
     <>
       <Wrong error={error ?? read.error} />
-      {read.value?.length === 0 && <Empty title="No API keys">outlast keys create makes one.</Empty>}
+      {read.value?.length === 0 && <Empty title="No API keys">outlast keys create creates one.</Empty>}
       {(read.value?.length ?? 0) > 0 && (
         <table>
           <thead><tr><th scope="col">Who</th><th scope="col">May</th><th scope="col">Key</th><th scope="col" class="num">Made</th><th scope="col">Counts</th></tr></thead>
@@ -133,7 +133,7 @@ function Audit() {
   return (
     <>
       <Wrong error={read.error} />
-      {read.value?.length === 0 && <Empty title="Nobody did anything yet">Who stops turns, approves, settles, deletes or makes keys is written down here.</Empty>}
+      {read.value?.length === 0 && <Empty title="No entries yet">Cancelled turns, approvals, settled calls, deletions and new keys are listed here, with the person who did it.</Empty>}
       {(read.value?.length ?? 0) > 0 && (
         <table>
           <thead><tr><th scope="col">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">To</th><th scope="col">Detail</th></tr></thead>

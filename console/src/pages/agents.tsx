@@ -44,7 +44,7 @@ export function AgentsPage({ name, turn }: { name: string | undefined; turn: str
           {kept.map((config) => (
             <a href={`/agents/${encodeURIComponent(config.name)}`} aria-current={config.name === shown ? "true" : undefined}>
               <b><Text of={config.name} /></b>
-              <span class="quiet">in the database, does not answer here</span>
+              <span class="quiet">in the database, not used here</span>
             </a>
           ))}
         </nav>
@@ -89,14 +89,14 @@ function Then({ agent, turn }: { agent: Agent; turn: string | undefined }) {
   const [before, after] = [pretty(sorted(bare(read.value))), pretty(sorted(bare(agent.package)))];
   return (
     <section>
-      <h3>Beside the package of a turn</h3>
+      <h3>Compare with the package of a turn</h3>
       <form class="acts beside" onSubmit={ask}>
         <input class="grow" aria-label="Turn" placeholder="trn_…, or follow an agent's name in a timeline" spellcheck={false} value={said} onInput={(event) => setSaid(event.currentTarget.value)} />
         <button type="submit">Compare</button>
       </form>
       <Wrong error={read.error} />
-      {read.value && before === after && <p class="quiet section" role="status">The turn ran under exactly what answers now.</p>}
-      {read.value && before !== after && <Difference before={before} after={after} label="From the package of the turn to that of now" />}
+      {read.value && before === after && <p class="quiet section" role="status">The turn used the current package.</p>}
+      {read.value && before !== after && <Difference before={before} after={after} label="Changes since the package of the turn" />}
     </section>
   );
 }
@@ -120,7 +120,7 @@ function Versions({ name }: { name: string }) {
   const read = useList<Stored>((page, stop) => get(`/v1/configs/agent/${encodeURIComponent(name)}/versions`, page, stop), [name]);
   const versions = read.value ?? [];
   const [after, before] = [versions[shown], versions[shown + 1]];
-  if (read.error instanceof Problem && read.error.status === 404) return <p class="quiet section">Its file is not in the database, so it has no versions here. Turns keep the package they began with.</p>;
+  if (read.error instanceof Problem && read.error.status === 404) return <p class="quiet section">It is not stored in the database, so it has no versions here. Turns keep the package that they started with.</p>;
   return (
     <section>
       <h3>Versions</h3>

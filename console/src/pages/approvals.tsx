@@ -61,7 +61,7 @@ export function ApprovalsPage() {
   };
   const decide = async (of: Pending, word: { verdict: string; reason?: string; arguments?: unknown }) => {
     if (performance.now() - changed.current.at < LOOK_MS) {
-      setSaid("The list has just changed. Look again.");
+      setSaid("The list has just changed. Check the selected call again.");
       return;
     }
     try {
@@ -86,12 +86,12 @@ export function ApprovalsPage() {
   ]);
   return (
     <div class="page approvals">
-      <div class="bar"><h1>Approvals</h1><span class="quiet grow">{items.length > 0 && `${items.length}${read.value?.next ? "+" : ""} ${items.length === 1 ? "waits" : "wait"} for a word`}</span></div>
+      <div class="bar"><h1>Approvals</h1><span class="quiet grow">{items.length > 0 && `${items.length}${read.value?.next ? "+" : ""} ${items.length === 1 ? "call waits" : "calls wait"} for an approval`}</span></div>
       <p class="note" role="status">{said}</p>
       <Wrong error={error ?? read.error} />
       <div class="columns">
         <div class="scrolls" tabIndex={0} role="region" aria-label="Questions">
-          {read.value && items.length === 0 && <Empty title="Nothing waits for a word">A call that a policy wants approved shows up here at once, with exactly what it will be passed.</Empty>}
+          {read.value && items.length === 0 && <Empty title="No call waits for an approval">Calls that require an approval appear here immediately, with their exact arguments.</Empty>}
           {items.map((item, index) => (
             <article key={item.id} class="question" data-selected={index === at ? "" : undefined} aria-label={`${item.tool}, asked ${past(item.since, now)}`} onFocusIn={() => setChosen(item.id)} onClick={() => setChosen(item.id)}>
               <Asked item={item} now={now} />
@@ -109,7 +109,7 @@ export function ApprovalsPage() {
             </article>
           ))}
           {read.value?.next && <More what="questions" />}
-          {(unknown.value?.items.length ?? 0) > 0 && <h2 class="section">Nobody knows whether these happened</h2>}
+          {(unknown.value?.items.length ?? 0) > 0 && <h2 class="section">Calls with an unknown outcome</h2>}
           {unknown.value?.items.map((call) => <Settle key={call.call} call={call} now={now} done={unknown.again} failed={setError} />)}
           {unknown.value?.next && <More what="calls" />}
         </div>
@@ -134,12 +134,12 @@ function Asked({ item, now }: { item: Pending; now: number }) {
       <Said item={item} />
       {item.labels && item.labels.length > 0 && <p class="tainted">Text from {item.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)} may have asked for this.</p>}
       <Json of={item.arguments} label={`What ${item.tool} will be passed`} />
-      <Sinks of={item.provenance} passed={item.original === undefined ? item.arguments : item.original} label={item.original === undefined ? "Where the values that matter come from" : "Where the values that the model asked for come from"} />
+      <Sinks of={item.provenance} passed={item.original === undefined ? item.arguments : item.original} label={item.original === undefined ? "Origins of the sensitive values" : "Origins of the sensitive values that the model requested"} />
       {item.preview && <div class="preview"><p class="quiet">The tool says it would do this:</p><p class="plain-text"><Text of={item.preview} /></p></div>}
       {item.original !== undefined && <Difference before={pretty(item.original)} after={pretty(item.arguments)} label="What was changed since the model asked" />}
       <p class="quiet">
-        {item.rule && <span>Rule <code><Text of={item.rule} /></code> wants a word. </span>}
-        {item.needed > 1 && <span>{item.votes.length} of {item.needed} said yes{item.votes.length > 0 && <span>: <Text of={item.votes.join(", ")} /></span>}. </span>}
+        {item.rule && <span>Rule <code><Text of={item.rule} /></code> requires an approval. </span>}
+        {item.needed > 1 && <span>{item.votes.length} of {item.needed} approved{item.votes.length > 0 && <span>: <Text of={item.votes.join(", ")} /></span>}. </span>}
         {item.who.length > 0 ? <span>It takes {item.needed > 1 ? item.needed : "one"} of: <Text of={item.who.join(", ")} />.</span> : "Anybody may give it."}
         {item.reminded > 0 && <span> {item.reminded} {item.reminded === 1 ? "reminder" : "reminders"} so far.</span>}
         <span> The turn cost {money(item.cost)} so far.</span>
@@ -159,8 +159,8 @@ function Said({ item }: { item: Pending }) {
 
 /** Describes the result of a vote. */
 function outcome({ decided, yours, votes, of }: Counted, verdict: string): string {
-  if (!decided) return `${votes ?? 0} of ${of ?? 0} said yes`;
-  if (!yours) return "had been decided before";
+  if (!decided) return `${votes ?? 0} of ${of ?? 0} approved`;
+  if (!yours) return "was already decided";
   return verdict === "deny" ? "denied" : "approved";
 }
 
@@ -225,7 +225,7 @@ function Settle({ call, now, done, failed }: { call: Unknown; now: number; done:
     <article class="question unknown">
       <header><h2><Text of={call.tool} /></h2><span class="quiet">begun {past(call.since, now)}, no outcome is known</span></header>
       <Json of={call.arguments} label={`What ${call.tool} was passed`} />
-      <p class="quiet">Its idempotency key outside is <code>{call.call}</code>. Look there, then say what you found.</p>
+      <p class="quiet">Its idempotency key is <code>{call.call}</code>. Check the external system, then record the outcome.</p>
       <div class="acts">
         <input class="grow" aria-label={`What ${call.tool} gave, JSON or text`} placeholder="what it gave, JSON or text" value={result} onInput={(event) => setResult(event.currentTarget.value)} />
         <button type="button" onClick={happened}>It happened</button>

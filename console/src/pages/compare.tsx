@@ -48,7 +48,7 @@ function isAt(message: Node, fork: Node): boolean {
 }
 
 export function ComparePage({ left, right }: { left: string; right: string }) {
-  useTitle("Side by side");
+  useTitle("Compare sessions");
   const read = useRead((stop) => sides(left, right, stop), [left, right]);
   const soon = useSoon(read.again, 400);
   useFeed("turn.*,effect.*", (frame) => (frame.session === left || frame.session === right) && soon(), soon);
@@ -58,7 +58,7 @@ export function ComparePage({ left, right }: { left: string; right: string }) {
   const same = Math.min(fromA, fromB);
   return (
     <div class="page compare">
-      <div class="bar"><h1>Side by side</h1><span class="quiet grow">{same > 0 && (same === 1 ? "the message before is the same" : "what was said before is the same")}</span></div>
+      <div class="bar"><h1>Compare sessions</h1><span class="quiet grow">{same > 0 && (same === 1 ? "the first message is the same" : "the messages before are the same")}</span></div>
       <div class="scrolls" tabIndex={0} role="region" aria-label="Both sessions">
         <div class="sides">
           {[a, b].map((side, at) => (

@@ -49,7 +49,7 @@ export function CostsPage() {
       <Wrong error={read.error} />
       {read.value?.next && <p class="note" role="status">There is more than these {count(MOST)} sums of days: what came last is not part of them.</p>}
       <div class="scrolls" tabIndex={0} role="region" aria-label="Costs">
-        {read.value && days.length === 0 && <Empty title="Nothing was spent yet">Every reply of a model is booked here, with its tokens and, where the price is known, its cost.</Empty>}
+        {read.value && days.length === 0 && <Empty title="No costs yet">Every reply of a model is listed here, with its tokens and, if the price is known, its cost.</Empty>}
         {plot.times.length > 0 && <Plot times={plot.times} series={plot.series} height={200} label={`${what} by day and ${by}`} unit={unit(what)} when={dayName} steps={[DAY, 2 * DAY, 7 * DAY, 30 * DAY]} />}
         {rows.length > 0 && (
           <div>

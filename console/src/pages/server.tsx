@@ -50,7 +50,7 @@ export function ServerPage() {
       <div class="scrolls" tabIndex={0} role="region" aria-label="Server">
         <dl class="gauges">
           <Gauge name="Leases held here" of={count(of("outlast_sessions_driven") ?? 0)} beside={`of ${count(of("outlast_sessions_driven_most") ?? 0)} at once`} />
-          <Gauge name="Leases in all" of={count(of("outlast_sessions_running") ?? 0)} beside="over all workers" />
+          <Gauge name="Leases in total" of={count(of("outlast_sessions_running") ?? 0)} beside="over all workers" />
           <Gauge name="Queue" of={count(of("outlast_sessions_ready") ?? 0)} beside="wait for a worker" />
           <Gauge name="Streams open" of={count(of("outlast_streams_open") ?? 0)} />
           <Gauge name="Database" of={size(of("outlast_store_bytes") ?? 0)} />

@@ -56,7 +56,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
   const end = session?.heads.find(({ name }) => name === head)?.at;
   const cancel = async () => {
     if (!session?.active) return;
-    await post(`/v1/turns/${session.active}/cancel`, { reason: "stopped in the console" }).catch(setFailed);
+    await post(`/v1/turns/${session.active}/cancel`, { reason: "cancelled in the console" }).catch(setFailed);
   };
   const show = (effect: Effect) => {
     setShown(`${effect.turn} ${effect.key}`);

@@ -73,11 +73,11 @@ export function SessionsPage() {
       <Messages search={wish.search} now={now} />
       <div class="row-heads" aria-hidden="true"><span>State</span><span>Session</span><span>Waits for</span><span class="num">Turns</span><span class="num">Cost</span><span class="num">Changed</span></div>
       {list.items.length === 0 && list.whole ? (
-        <Empty title={wish.search || wish.state || wish.last_end ? "No session fits" : "No sessions yet"}>{wish.search || wish.state || wish.last_end ? "Other words or another state may find one." : "Begin one here, or with outlast run."}</Empty>
+        <Empty title={wish.search || wish.state || wish.last_end ? "No matching sessions" : "No sessions yet"}>{wish.search || wish.state || wish.last_end ? "Try another search or state." : "Start one here, or with outlast run."}</Empty>
       ) : (
         <Rows items={list.items} height={narrow ? 62 : 40} label="Sessions" selected={selected} end={list.more} id={(session) => session.id} row={(session) => <Line session={session} now={now} />} />
       )}
-      <p class="foot" role="status">{list.items.length}{list.whole ? "" : "+"} {list.items.length === 1 && list.whole ? "session" : "sessions"}{list.link === "open" ? "" : " · the server is out of reach"}</p>
+      <p class="foot" role="status">{list.items.length}{list.whole ? "" : "+"} {list.items.length === 1 && list.whole ? "session" : "sessions"}{list.link === "open" ? "" : " · the server is not reachable"}</p>
     </div>
   );
 }

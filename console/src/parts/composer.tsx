@@ -55,7 +55,7 @@ export function Composer({ session, head, active }: { session: string; head: str
         <button type="button" aria-label="Attach files" title="Attach files" onClick={() => picker.current?.click()}>+</button>
         <button type="submit" class="primary" disabled={busy}>Send</button>
       </div>
-      {active && <label class="quiet"><input type="checkbox" checked={joins} onChange={() => setJoins(!joins)} /> join the turn that runs, instead of starting the next one</label>}
+      {active && <label class="quiet"><input type="checkbox" checked={joins} onChange={() => setJoins(!joins)} /> join the running turn, instead of starting a new one</label>}
     </form>
   );
 }

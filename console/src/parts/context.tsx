@@ -21,7 +21,7 @@ export function ContextLedger({ known, head }: { known: Known; head: string }) {
   const most = Math.max(1, ...calls.map(({ usage }) => PARTS.reduce((sum, part) => sum + (usage?.[part] ?? 0), 0)));
   const last = known.effects.at(-1)?.seq;
   const now = useRead((stop) => get<Context>(`/v1/sessions/${known.session?.id}/context`, { head }, stop), [known.session?.id, head, last]);
-  if (calls.length === 0) return <Empty title="No model was asked yet">What each call reads and says is added up here.</Empty>;
+  if (calls.length === 0) return <Empty title="No model calls yet">The input and output tokens of each call are summed up here.</Empty>;
   return (
     <div class="ledger" tabIndex={0} role="region" aria-label="Context">
       <p class="legend">{PARTS.map((part) => <span><i class={`tok tok-${part}`} aria-hidden="true" />{NAMES[part]}</span>)}</p>
@@ -39,10 +39,10 @@ export function ContextLedger({ known, head }: { known: Known; head: string }) {
           ))}
         </tbody>
       </table>
-      <h2>What the next call would be shown</h2>
+      <h2>Context of the next call</h2>
       {now.value && (
         <>
-          <p class="quiet">About {count(now.value.tokens)} tokens in {now.value.messages.length} messages{now.value.files > 0 ? `, and ${now.value.files} files` : ""}{now.value.compactions > 0 ? `; made shorter ${now.value.compactions} times` : ""}.</p>
+          <p class="quiet">About {count(now.value.tokens)} tokens in {now.value.messages.length} messages{now.value.files > 0 ? `, and ${now.value.files} files` : ""}{now.value.compactions > 0 ? `; compacted ${now.value.compactions} times` : ""}.</p>
           <table>
             <thead><tr><th scope="col">Part</th><th scope="col">Share</th><th scope="col" class="num">Tokens</th></tr></thead>
             <tbody>

@@ -61,15 +61,15 @@ export function Conversation({ known, earlier, before, fork, show }: Props) {
     { keys: "j", what: "Next message", act: () => move(1) },
     { keys: "k", what: "Message before", act: () => move(-1) },
     { keys: "f", what: "Fork behind the message", act: () => said[selected] && fork(said[selected]) },
-    { keys: "r", what: "Ask again from the message on", act: () => setAsksAgain(chosen) },
+    { keys: "r", what: "Ask again from the selected message", act: () => setAsksAgain(chosen) },
   ]);
   return (
     <div class="conversation" ref={box} onScroll={scrolled} tabIndex={0} role="log" aria-label="Conversation" aria-live="off">
       {known.earlier && <button type="button" class="earlier" onClick={earlier}>Earlier messages</button>}
-      {known.session && said.length === 0 && <p class="quiet hint">Nothing was said yet. Write below to begin.</p>}
+      {known.session && said.length === 0 && <p class="quiet hint">No messages yet. Write below to start.</p>}
       {said.map((message, at) => (
         <Said key={idOf(message)} message={message} known={known} results={results} selected={at === selected} fork={fork} show={show} end={lastOf(said, at) ? ends.get(message.turn) : undefined} again={() => setAsksAgain(idOf(message))}>
-          {idOf(message) === asksAgain && message.role !== "user" && at === selected && <p class="quiet" role="status">Only what you said can be asked again.</p>}
+          {idOf(message) === asksAgain && message.role !== "user" && at === selected && <p class="quiet" role="status">Only user messages can be asked again.</p>}
           {message === form && known.session && <Rerun session={known.session.id} message={message} before={() => before(message)} close={() => setAsksAgain(undefined)} />}
         </Said>
       ))}
@@ -152,7 +152,7 @@ function Saying({ draft }: { draft: Draft }) {
   return (
     <article class="said said-assistant saying" aria-busy="true">
       <header><b>Agent</b><span class="quiet">says</span></header>
-      {draft.gap && <p class="quiet">The beginning was said before this page listened; it is shown when the reply is whole.</p>}
+      {draft.gap && <p class="quiet">The reply started before this page was connected; its beginning appears when it is complete.</p>}
       <Prose of={draft.text} />
     </article>
   );

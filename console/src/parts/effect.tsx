@@ -36,12 +36,12 @@ export function EffectDetail({ effect, close }: { effect: Effect; close: () => v
         {call?.labels && call.labels.length > 0 && <Fact name="Untrusted sources">{call.labels.map((label) => <span class="chip warn"><Text of={label} /></span>)}</Fact>}
         {call?.ruling && <Fact name="Policy"><RulingLine ruling={call.ruling} /></Fact>}
         {effect.decisions && effect.decisions.length > 0 && <Fact name="Decisions"><ol class="incidents">{effect.decisions.map((decided) => <li key={decided.seq}><DecidedLine decided={decided} /></li>)}</ol></Fact>}
-        {effect.replays !== undefined && effect.replays > 0 && <Fact name="Replayed">{effect.replays === 1 ? "once" : `${effect.replays} times`} <span class="quiet">answered from the journal after another lease went on with the turn</span></Fact>}
+        {effect.replays !== undefined && effect.replays > 0 && <Fact name="Replayed">{effect.replays === 1 ? "once" : `${effect.replays} times`} <span class="quiet">answered from the journal after another lease resumed the turn</span></Fact>}
         {effect.hooks && effect.hooks.length > 0 && <Fact name="Changed by hooks">{effect.hooks.join(", ")}</Fact>}
-        {effect.incidents && effect.incidents.length > 0 && <Fact name="On the way"><ol class="incidents">{effect.incidents.map((incident) => <li><IncidentLine incident={incident} from={effect.from} /></li>)}</ol></Fact>}
+        {effect.incidents && effect.incidents.length > 0 && <Fact name="Incidents"><ol class="incidents">{effect.incidents.map((incident) => <li><IncidentLine incident={incident} from={effect.from} /></li>)}</ol></Fact>}
         {effect.waits && effect.waits.length > 0 && <Fact name="Waits for">{effect.waits.map(waitName).join(", ")}</Fact>}
       </dl>
-      <Sinks of={call?.provenance} passed={argumentsOf(effect.request)} label="Where the values that matter come from" />
+      <Sinks of={call?.provenance} passed={argumentsOf(effect.request)} label="Origins of the sensitive values" />
       <h3>Request</h3>
       <Json of={effect.request} label="Request" />
       {effect.kind === "model_call" && effect.answered !== undefined && <WasShown key={`${effect.turn} ${effect.key}`} effect={effect} />}
@@ -61,7 +61,7 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
 
 /** An incident of an effect, with its time. */
 function IncidentLine({ incident: { what, attempt, at, seq, detail }, from }: { incident: Incident; from: number }) {
-  const words = { again: `attempt ${attempt} began`, failed: `attempt ${attempt} failed`, paced: "a rate spoke", payment: "a payment", stuck: "the turn was stuck here" }[what];
+  const words = { again: `attempt ${attempt} started`, failed: `attempt ${attempt} failed`, paced: "a rate limit applied", payment: "a payment", stuck: "the turn was stuck" }[what];
   return (
     <>
       <span title={moment(at)}>{words} <span class="quiet">after {duration(at - from)} · record {seq}</span></span>
@@ -85,16 +85,16 @@ function WasShown({ effect }: { effect: Effect }) {
   const [wanted, setWanted] = useState(false);
   const read = useRead((stop) => (wanted ? get<Shown>(`/v1/turns/${effect.turn}/effects/request`, { key: effect.key }, stop) : Promise.resolve(undefined)), [wanted]);
   const { value } = read;
-  if (!wanted) return <p class="section"><button type="button" onClick={() => setWanted(true)}>Show what the model was shown</button></p>;
+  if (!wanted) return <p class="section"><button type="button" onClick={() => setWanted(true)}>Show the request to the model</button></p>;
   return (
-    <section aria-label="What the model was shown" class="was-shown">
+    <section aria-label="Request to the model" class="was-shown">
       <Wrong error={read.error} />
       {value && (
         <>
           <h3>Prompt</h3>
           <Json of={value.system || "(none)"} label="Prompt" />
           <h3>{value.tools ? `${value.tools.length} tools` : "Tools"}</h3>
-          {value.tools ? <Json of={value.tools} label="Tools" /> : <p class="quiet">What they were told of was not kept yet when this turn began.</p>}
+          {value.tools ? <Json of={value.tools} label="Tools" /> : <p class="quiet">The tool definitions were not stored yet when this turn started.</p>}
           <h3>{value.messages.length} {value.messages.length === 1 ? "message" : "messages"}</h3>
           <Json of={value.messages} label="Messages" />
         </>
@@ -108,7 +108,7 @@ function RulingLine({ ruling, at }: { ruling: Ruling; at?: string }) {
   return (
     <span>
       <b>{word.replaceAll("_", " ")}</b>{at && ` at ${at}`} by rule <code><Text of={ruling.rule} /></code> <span class="quiet">of policy {ruling.policy.slice(0, 12)}</span>
-      {more !== undefined && <Json of={more} label="What the rule says" />}
+      {more !== undefined && <Json of={more} label="Details of the rule" />}
     </span>
   );
 }

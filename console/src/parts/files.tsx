@@ -19,7 +19,7 @@ export function Files({ known }: { known: Known }) {
   const id = known.session?.id;
   const read = useRead((stop) => (id ? get<Page<Attached>>(`/v1/sessions/${id}/attachments`, {}, stop) : Promise.resolve({ items: [] })), [id, known.session?.last]);
   if (!id || !read.value) return <Wrong error={read.error} />;
-  if (read.value.items.length === 0) return <Empty title="No files">Files that people attach and results too large to be shown lie here.</Empty>;
+  if (read.value.items.length === 0) return <Empty title="No files">Attached files and results that are too large to display are listed here.</Empty>;
   return (
     <ul class="files">
       {read.value.items.map((file) => (

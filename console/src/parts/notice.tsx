@@ -24,7 +24,7 @@ export function Wrong({ error, again }: { error: Error | undefined; again?: () =
   return (
     <div class="wrong" role="alert">
       {problem && <a href={`/errors/${problem.code}`} target="_blank">{problem.code}</a>}
-      <span><Text of={problem ? error.message : "The server does not answer; this page goes on by itself when it does."} /></span>
+      <span><Text of={problem ? error.message : "The server does not respond; this page reconnects automatically."} /></span>
       {again && <button type="button" onClick={again}>Try again</button>}
     </div>
   );

@@ -55,13 +55,13 @@ export function Rerun({ session, message, before, close }: Props) {
   };
   return (
     <form ref={form} class="rerun" onSubmit={(event) => void run(event)} onKeyDown={pressed}>
-      <label for={`rerun-${message.seq}`}>Ask again from here, in a branch of its own</label>
+      <label for={`rerun-${message.seq}`}>Ask again from here, in a new branch</label>
       <textarea ref={field} id={`rerun-${message.seq}`} rows={Math.min(6, text.split("\n").length + 1)} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       <Wrong error={error ?? agents.error ?? turn.error} />
       <div class="acts">
         <select aria-label="Agent" value={agent} onChange={(event) => setChosen(event.currentTarget.value)}>
-          {agent !== "" && !names.includes(agent) && <option value={agent}>{plain(agent)} · not here any more</option>}
-          {agents.value?.items.map(({ name, model }) => <option value={name}>{plain(name)} · {plain(model)}{name === turn.value?.agent ? " · answered then" : ""}</option>)}
+          {agent !== "" && !names.includes(agent) && <option value={agent}>{plain(agent)} · no longer here</option>}
+          {agents.value?.items.map(({ name, model }) => <option value={name}>{plain(name)} · {plain(model)}{name === turn.value?.agent ? " · answered originally" : ""}</option>)}
         </select>
         <button type="submit" class="primary" disabled={agent === ""}>Run and compare</button>
         <button type="button" onClick={close}>Back</button>
@@ -92,7 +92,7 @@ function Otherwise({ session, turn, agent }: { session: string; turn: string; ag
   };
   return (
     <fieldset class="otherwise">
-      <legend>Or run the turns from here on again, without leaving a trace</legend>
+      <legend>Or rerun the turns from here, without storing anything</legend>
       <div class="acts">
         <input class="grow" aria-label="Model" placeholder="another model, like openai/gpt-5" value={model} onInput={(event) => setModel(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && (event.preventDefault(), void run())} />
         <button type="button" disabled={runs || agent === ""} onClick={() => void run()}>{runs ? "Runs…" : "Try and compare"}</button>
@@ -111,7 +111,7 @@ function Courses({ of }: { of: Compared }) {
       {of.turns.map(({ index, input, recorded, rerun }) => (
         <article>
           <h2>Turn {index + 1}: <Text of={input.slice(0, 120)} /></h2>
-          <SideBySide before={course(recorded)} after={course(rerun)} names={[`Then · ${money(recorded.cost)}`, `Now · ${money(rerun.cost)}`]} label={`Turn ${index + 1}, then and now`} />
+          <SideBySide before={course(recorded)} after={course(rerun)} names={[`Then · ${money(recorded.cost)}`, `Now · ${money(rerun.cost)}`]} label={`Turn ${index + 1}, recorded and rerun`} />
         </article>
       ))}
     </div>

@@ -12,10 +12,10 @@ export function Standing({ why, now, failed }: { why: Why; now: number; failed: 
   const since = duration(now - why.since);
   return (
     <div class={`standing standing-${why.standing}`} role="status">
-      {why.standing === "running" && <p><b>Runs</b> · {why.doing === "the model" ? "the model thinks" : <span><Text of={why.doing ?? ""} /> works</span>} · since {since}</p>}
-      {why.standing === "ready" && <p><b>Ready</b> · a worker takes it next</p>}
+      {why.standing === "running" && <p><b>Runs</b> · {why.doing === "the model" ? "waiting for the model" : <span><Text of={why.doing ?? ""} /> is running</span>} · since {since}</p>}
+      {why.standing === "ready" && <p><b>Ready</b> · waiting for a worker</p>}
       {why.standing === "queued" && <p><b>Queued</b> behind another turn · since {since}</p>}
-      {why.standing === "held" && <p><b>Held</b> · workers died {why.deaths ?? 0} times while it ran · runs alone{why.held_until !== undefined && <span> after {moment(why.held_until)}</span>}</p>}
+      {why.standing === "held" && <p><b>Held</b> · workers died {why.deaths ?? 0} times while it ran · will run alone{why.held_until !== undefined && <span> after {moment(why.held_until)}</span>}</p>}
       {why.standing === "stuck" && <Stuck why={why} failed={failed} />}
       {why.standing === "waits" && why.waits.map((wait) => <WaitLine key={wait.key} wait={wait} turn={why.turn} now={now} failed={failed} />)}
       {why.queued > 0 && <p class="quiet">{why.queued} more {why.queued === 1 ? "input waits" : "inputs wait"} behind it</p>}
@@ -54,7 +54,7 @@ function WaitLine({ wait, turn, now, failed }: { wait: Blocked; turn: string | u
       {wait.moved_by === "approval" && <a class="button" href="/approvals">Decide</a>}
       {wait.moved_by === "completion" && wait.completion && <Complete completion={wait.completion} failed={failed} />}
       {wait.moved_by === "provider" && <Provider wait={wait} turn={turn} failed={failed} />}
-      {wait.moved_by === "budget" && <span> · goes on when there is more in it: <code>outlast budgets set <Text of={wait.budget ?? ""} /></code></span>}
+      {wait.moved_by === "budget" && <span> · continues when the budget is raised: <code>outlast budgets set <Text of={wait.budget ?? ""} /></code></span>}
     </p>
   );
 }

@@ -11,7 +11,7 @@ export function State({ of }: { of: string }) {
 }
 
 const KINDS: Record<string, string> = {
-  approval: "an approval", completion: "an outside answer", event: "an event", sleep: "time", sub_agent: "a sub-agent",
+  approval: "an approval", completion: "a completion", event: "an event", sleep: "time", sub_agent: "a sub-agent",
   connection: "a connection", client_tool: "the client", budget: "a budget", provider: "its model provider",
 };
 
@@ -29,7 +29,7 @@ export function lastEnd({ state, last_end }: Session): string {
 /** Describes the waits of a session in a few words. */
 export function waitsFor(session: Session): string {
   if (session.state !== "parked") return "";
-  if (session.waits.some((wait) => /\/stuck:[^/]*$/.test(wait.key))) return "somebody to mend it";
+  if (session.waits.some((wait) => /\/stuck:[^/]*$/.test(wait.key))) return "an operator";
   const names = new Set(session.waits.map(waitName));
   return [...names].join(", ");
 }

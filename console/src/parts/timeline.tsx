@@ -30,7 +30,7 @@ export function Timeline({ known, now, show, earlier }: Props) {
     { keys: "K", what: "Effect before", act: () => move(-1) },
     { keys: "o", what: "Open the effect", act: () => all[selected] && show(all[selected]) },
   ]);
-  if (known.session && turns.length === 0) return <Empty title="No turns yet">What turns ask of models, tools and time shows up here.</Empty>;
+  if (known.session && turns.length === 0) return <Empty title="No turns yet">Model calls, tool calls and waits of turns appear here.</Empty>;
   return (
     <div class="timeline" tabIndex={0} role="region" aria-label="Timeline">
       {turns.map((turn) => (
@@ -82,7 +82,7 @@ function TurnLine({ turn, effects, known, now, selected, show }: LineProps) {
         </ol>
       )}
       {effects.length === 0 && drafts.map((draft) => <DraftLine draft={draft} />)}
-      {line.folds.length > 0 && <p class="quiet folds">{line.folds.map((fold) => `${duration(fold.ms)} of rest folded`).join(" · ")}</p>}
+      {line.folds.length > 0 && <p class="quiet folds">{line.folds.map((fold) => `${duration(fold.ms)} of waiting hidden`).join(" · ")}</p>}
     </section>
   );
 }
@@ -98,7 +98,7 @@ function DecisionLine({ decided }: { decided: Decided }) {
 
 /** Marks where another lease resumed the turn. */
 function ResumeLine({ resume: { at, lease, worker, replayed, seq } }: { resume: Resume }) {
-  const before = replayed === 0 ? "nothing was answered before" : `${replayed} ${replayed === 1 ? "effect" : "effects"} from the journal`;
+  const before = replayed === 0 ? "no effects from the journal" : `${replayed} ${replayed === 1 ? "effect" : "effects"} from the journal`;
   return (
     <p class="resumed" title={moment(at)}>
       <b>Resumed</b> at {clock(at)}, {before} <span class="quiet">lease {lease} · {worker.slice(0, 12)}… · record {seq}</span>
@@ -195,10 +195,10 @@ export function tokens(usage: Usage): string {
 function TurnCost({ whole }: { whole: WholeTurn }) {
   const { durability } = whole;
   const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${Number(durability.waited_ms).toFixed(1)} ms on disk`])];
-  const counted = durability.commits === undefined ? "Commits and time on disk are not known of a turn that came from a file, or from a version that did not count them." : "What the durability of the turn cost";
+  const counted = durability.commits === undefined ? "Commits and time on disk are unknown for imported turns and for turns of older versions." : "Cost of durability of the turn";
   return (
     <span class="turn-cost">
-      {whole.agent && <a href={`/agents/${encodeURIComponent(whole.agent)}?turn=${whole.id}`} title="The package that the turn ran under"><Text of={whole.agent} /></a>}
+      {whole.agent && <a href={`/agents/${encodeURIComponent(whole.agent)}?turn=${whole.id}`} title="The package of the turn"><Text of={whole.agent} /></a>}
       {Number(whole.cost) > 0 && <span>{money(whole.cost)}</span>}
       <span title={counted}>{kept.join(" · ")}</span>
     </span>

@@ -29,6 +29,6 @@ use outlast_vocab::{Error, Kind};
 
 /// Returns the error for a value in a response that this version does not know, from a newer server.
 fn unknown_value(what: &str, found: &str) -> Error {
-    let detail = format!("the server says `{found}`, which this version does not know as a {what}");
+    let detail = format!("the server sent `{found}`, which this version does not know as a {what}");
     Error::new(Kind::ServerAnswerInvalid, detail)
 }

@@ -332,7 +332,7 @@ mod tests {
         let error = parse_turn_end(json!({ "how": "dreamt" })).unwrap_err();
         assert_eq!(
             error.detail(),
-            "the server says `dreamt`, which this version does not know as a turn's end"
+            "the server sent `dreamt`, which this version does not know as a turn's end"
         );
     }
 

@@ -294,7 +294,7 @@ impl DecisionRequest {
             (VerdictName::Deny, Some(reason), None) => Ok(ApprovalVerdict::Deny { reason }),
             (VerdictName::Edit, None, Some(arguments)) => Ok(ApprovalVerdict::Edit { arguments }),
             (VerdictName::Approve | VerdictName::ApproveForSession, ..) => {
-                wrong("a yes takes neither `reason` nor `arguments`; `edit` takes those")
+                wrong("an approval takes no `reason` and no `arguments`; use `edit` to change the arguments")
             }
             (VerdictName::Deny, ..) => wrong("`deny` takes a `reason` and no `arguments`"),
             (VerdictName::Edit, ..) => wrong("`edit` takes `arguments` and no `reason`"),
@@ -346,7 +346,7 @@ impl TryFrom<VoteResult> for VoteOutcome {
                 Ok(Self::MoreNeeded { votes, of })
             }
             _ => {
-                let detail = "the server does not say what became of the word";
+                let detail = "the server's response lacks the result of the decision";
                 Err(Error::new(Kind::ServerAnswerInvalid, detail))
             }
         }

@@ -201,7 +201,7 @@ impl TryFrom<WhyResource> for WaitExplanation {
 
     fn try_from(answer: WhyResource) -> Result<Self, Error> {
         let lacks = |what: &str| {
-            let detail = format!("the server says `{}` without {what}", answer.standing);
+            let detail = format!("the server sent `{}` without {what}", answer.standing);
             Error::new(Kind::ServerAnswerInvalid, detail)
         };
         let standing = match answer.standing.as_ref() {

@@ -118,7 +118,7 @@ impl AgentArgs {
     /// Fails if `--model` is given to a command that cannot use another model, for this reason.
     pub(crate) fn refuse_model(&self, reason: &str) -> Result<(), Error> {
         let Some(model) = &self.options.model else { return Ok(()) };
-        let detail = format!("{reason}, so `--model {model}` changes nothing; leave it out");
+        let detail = format!("{reason}, so `--model {model}` has no effect; remove it");
         Err(Error::new(Kind::InputInvalid, detail))
     }
 
@@ -171,7 +171,7 @@ impl AgentArgs {
         let kept = StoredAgentFactory::new(self.clone(), written, made, planned, data.path.clone())?;
         let outlast = builder.agent_factory(kept).start().await?;
         for FailedAgent { name, failure, .. } in outlast.runtime().left_out() {
-            terminal::note(&format!("· the agent `{name}` is left out: {failure}"));
+            terminal::note(&format!("· the agent `{name}` is skipped: {failure}"));
         }
         Ok(outlast)
     }
@@ -226,7 +226,7 @@ impl AgentArgs {
         let OtherAgents { builder, left_out, .. } =
             others(builder, staff, first, &self.options.configuration)?;
         for (name, error) in left_out {
-            terminal::note(&format!("· the agent `{name}` is left out: {error}"));
+            terminal::note(&format!("· the agent `{name}` is skipped: {error}"));
         }
         Ok(builder)
     }
@@ -295,7 +295,7 @@ impl AgentArgs {
 
 fn shapes_here(flag: &str) -> Error {
     let detail = format!(
-        "`{flag}` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them"
+        "`{flag}` configures a worker of this process, but a server has its own agents; use `--agent NAME` to select one of them"
     );
     Error::new(Kind::CommandLocal, detail)
 }
@@ -364,7 +364,7 @@ fn scripted_model(path: &Path, model: ModelName) -> Result<SingleModelProvider, 
         return Ok(SingleModelProvider { model, rehearsal });
     }
     let detail = format!(
-        "expected a model like `rehearsal/NAME` to play {}, got `{model}`; leave `--script` or `--model` away",
+        "expected a model like `rehearsal/NAME` to play {}, got `{model}`; remove `--script` or `--model`",
         path.display()
     );
     Err(Error::new(Kind::InputInvalid, detail))

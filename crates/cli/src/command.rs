@@ -200,7 +200,8 @@ fn complete_alone<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, 
 }
 
 fn no_threads(cause: std::io::Error) -> Error {
-    Error::new(Kind::IoFailed, format!("the system gave no threads: {cause}")).because(cause)
+    Error::new(Kind::IoFailed, format!("the operating system could not start threads: {cause}"))
+        .because(cause)
 }
 
 fn start(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Error> {

@@ -147,11 +147,11 @@ impl ConversationPrinter {
             LiveEventKind::Progress { key, note } => terminal::note(&format!("· {}: {note}", self.name(key))),
             LiveEventKind::PromptChanged { at, .. } => {
                 terminal::note(&format!(
-                    "· {at} changed since the last call; the provider's cache ends there"
+                    "· {at} changed since the last call; the provider's cache covers only the part before it"
                 ));
             }
             LiveEventKind::BudgetLow { budget } => {
-                terminal::note(&format!("! little is left of the {budget}"));
+                terminal::note(&format!("! the {budget} is almost used up"));
             }
             // `follow` reports these.
             LiveEventKind::Running { .. } | LiveEventKind::Replayed { .. } | LiveEventKind::Held { .. } => {}
@@ -202,7 +202,7 @@ impl ConversationPrinter {
     /// Marks the printed text as void.
     fn void(&mut self) {
         if self.streaming.take().is_some_and(|spoken| !spoken.shown.is_empty()) {
-            terminal::say("\n[the answer broke off; what stands above is void]");
+            terminal::say("\n[the answer was interrupted; discard the text above]");
         }
     }
 
@@ -211,11 +211,13 @@ impl ConversationPrinter {
             Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. })
                 if joined.correction.is_some() =>
             {
-                terminal::note("· the answer does not fit its schema; the model is told why");
+                terminal::note(
+                    "· the answer does not match its schema; the model gets the errors and answers again",
+                );
             }
             Fact::Compacted(CompactionRecord { shorter, .. }) => {
                 let how = match shorter {
-                    CompactionMethod::Results => "long results of tools are left out",
+                    CompactionMethod::Results => "long tool results are omitted",
                     CompactionMethod::Summary { .. } => "its beginning is summarised",
                 };
                 terminal::note(&format!("· the conversation grew too long for the model: {how}"));

@@ -92,7 +92,7 @@ pub(crate) async fn follow(
                 asked_to_stop = true;
                 stop = Box::pin(interrupt());
                 view.end_line();
-                terminal::note("· stopping; Ctrl-C again leaves at once");
+                terminal::note("· stopping; press Ctrl-C again to exit immediately");
                 host.cancel(turn, "interrupted at the terminal").await?;
                 continue;
             }
@@ -102,10 +102,10 @@ pub(crate) async fn follow(
         if let Some(full) = full(&event) {
             view.end_line();
             if at_wait == WaitBehavior::Leave {
-                terminal::note("· the input is kept; `outlast work` goes on with it when there is room");
+                terminal::note("· the input is stored; run `outlast work` once the disk has free space");
                 return Err(full);
             }
-            terminal::note("· the disk is full; the turn goes on when there is room");
+            terminal::note("· the disk is full; the turn continues once there is free space");
         }
         let Event::Durable(record) = &event else { continue };
         let ours = record.turn == Some(turn);
@@ -190,7 +190,7 @@ async fn waiting(
     let waits = question::waits(&desk, active, &session.waits).await?;
     let mut told = waits.iter().map(|wait| format!("· {active} {wait}")).collect::<Vec<_>>().join("\n");
     if !ours {
-        told = format!("{told}\n· the input is kept; {turn} comes after it");
+        told = format!("{told}\n· the input is stored; {turn} runs after it");
     }
     Ok(Some(SessionWaits { waits: session.waits, ours, message: told }))
 }

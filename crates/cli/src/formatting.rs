@@ -70,8 +70,8 @@ pub(crate) fn claimed(call: &BatchCall) -> String {
 pub(crate) fn outcome(outcome: &ToolOutcome) -> String {
     match outcome {
         ToolOutcome::Done(result) => self::result(result),
-        ToolOutcome::Pending => "waits for somebody outside to finish it".to_owned(),
-        ToolOutcome::Unknown => "nobody knows whether it happened; `outlast unknown`".to_owned(),
+        ToolOutcome::Pending => "waits to be completed from outside".to_owned(),
+        ToolOutcome::Unknown => "unknown outcome; see `outlast unknown`".to_owned(),
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn end(end: &TurnEnd) -> String {
         TurnEnd::OutOfBudget { budget, why: None } => format!("{name}: {budget}"),
         TurnEnd::Cancelled { reason } => format!("{name}: {}", one_line(reason, TEXT_LETTERS)),
         TurnEnd::Aborted { reason, undone, left } => {
-            let undone = format!("{} taken back", count(*undone as usize, "call", "calls"));
+            let undone = format!("{} undone", count(*undone as usize, "call", "calls"));
             let left = if *left == 0 { String::new() } else { format!(", {left} not") };
             format!("{name}: {} ({undone}{left})", one_line(reason, TEXT_LETTERS))
         }
@@ -139,7 +139,7 @@ pub(crate) fn approve_command(id: ApprovalId, who: &[String]) -> String {
 /// Formats a wait of a turn, and how to resolve it. `who` may approve, if it is a wait for an approval.
 pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait, who: &[String]) -> String {
     if is_stuck(wait) {
-        return format!("is stuck; once that is mended: outlast retry {turn}");
+        return format!("is stuck; once the cause is fixed: outlast retry {turn}");
     }
     let until = wait.deadline.map(|deadline| format!(" until {}", when(deadline))).unwrap_or_default();
     if wait.kind == WaitKind::Sleep {
@@ -148,14 +148,14 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait, who: &[String]) -> Stri
     if wait.kind == WaitKind::Provider {
         let name = wait.key.awaited_provider().map(|name| format!(" `{name}`")).unwrap_or_default();
         let next = until.replace(" until ", "; next attempt at ");
-        return format!("waits for its model provider{name}{next}\n  now: outlast retry {turn}");
+        return format!("waits for its model provider{name}{next}\n  to retry now: outlast retry {turn}");
     }
     if wait.kind == WaitKind::Approval {
         let command = approve_command(approval_id(turn, &wait.key), who);
         return format!("waits for an approval{until}\n  {command}");
     }
     if wait.kind == WaitKind::Budget {
-        return format!("waits for a budget with more in it{until}\n  outlast budgets");
+        return format!("waits for a higher budget{until}\n  outlast budgets");
     }
     format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)
 }
@@ -216,7 +216,7 @@ pub(crate) fn fact(fact: &Fact) -> String {
         Fact::Resolved { key, resolution } => format!("{key}: {}", self::resolution(resolution)),
         Fact::CancelRequested { reason, undo: false } => one_line(reason, TEXT_LETTERS),
         Fact::CancelRequested { reason, undo: true } => {
-            format!("{}; what it did is to be taken back", one_line(reason, TEXT_LETTERS))
+            format!("{}; its calls will be undone", one_line(reason, TEXT_LETTERS))
         }
         Fact::Undoable(UndoableCall { key, undo: UndoCall { tool, arguments } }) => {
             format!("{key}: by {tool} {}", one_line(&arguments.to_string(), TEXT_LETTERS))
@@ -242,14 +242,14 @@ pub(crate) fn fact(fact: &Fact) -> String {
         }
         Fact::Paced(RateLimited { key, rate, pace }) => match pace {
             RateLimitOutcome::Waits { until } => format!("{key}: waits for `{rate}` until {}", when(*until)),
-            RateLimitOutcome::Goes => format!("{key}: goes, by `{rate}`"),
+            RateLimitOutcome::Goes => format!("{key}: admitted by `{rate}`"),
             RateLimitOutcome::Refused { failure } => format!("{key}: {failure}"),
         },
         Fact::Reminded { key, number } => format!("{key}: reminder {number}"),
         Fact::Escalated { key, to } => format!("{key}: {} may approve too", to.join(" and ")),
         Fact::Repaired { calls } => count(calls.len(), "call", "calls"),
         Fact::Compacted(compacted) => match &compacted.shorter {
-            CompactionMethod::Results => "long results are left out".to_owned(),
+            CompactionMethod::Results => "long results are omitted".to_owned(),
             CompactionMethod::Summary { text, .. } => one_line(text, TEXT_LETTERS),
         },
         Fact::Settled(settled) => {

@@ -62,7 +62,7 @@ impl GlobalArgs {
     /// itself.
     pub(crate) fn note_work(&self, what: &str) {
         if self.server.is_none() {
-            terminal::note(&format!("· {what} where a worker runs; `outlast work` is one"));
+            terminal::note(&format!("· {what} once a worker runs; start one with `outlast work`"));
         }
     }
 
@@ -98,9 +98,8 @@ impl GlobalArgs {
     /// Returns a client for the server, if one is named.
     pub(crate) fn client(&self) -> Result<Option<Client>, Error> {
         if let (Some(_), Some(org)) = (&self.server, &self.org) {
-            let detail = format!(
-                "the key of a server says whose sessions are meant; leave `--org {org}` (OUTLAST_ORG) away"
-            );
+            let detail =
+                format!("the API key determines the organisation; remove `--org {org}` (OUTLAST_ORG)");
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         self.client_of_any()
@@ -139,7 +138,7 @@ impl GlobalArgs {
     pub(crate) fn require_database_file(&self) -> Result<(), Error> {
         let Some(server) = &self.server else { return Ok(()) };
         let detail = format!(
-            "this works on a database file, and `--server {server}` (OUTLAST_SERVER) names a server; run it where the file is, without that"
+            "this command works on a database file, but `--server {server}` (OUTLAST_SERVER) selects a server; run it where the file is, without `--server`"
         );
         Err(Error::new(Kind::CommandLocal, detail))
     }
@@ -148,7 +147,7 @@ impl GlobalArgs {
     pub(crate) fn only_here(&self, what: &str) -> Result<(), Error> {
         let Some(server) = &self.server else { return Ok(()) };
         let detail = format!(
-            "{what}, and `--server {server}` (OUTLAST_SERVER) names a server; leave that away, or run it where the server is"
+            "{what}, but `--server {server}` (OUTLAST_SERVER) selects a server; remove it, or run the command on the server's machine"
         );
         Err(Error::new(Kind::CommandLocal, detail))
     }
@@ -262,7 +261,7 @@ impl GlobalArgs {
         self.require_database_file()?;
         if !self.path.exists() {
             let detail = format!(
-                "there is no database at {}; `outlast run` makes one, `--data FILE` names another",
+                "there is no database at {}; `outlast run` creates one, `--data FILE` selects another",
                 self.path.display()
             );
             return Err(Error::new(Kind::IoFailed, detail));

@@ -175,7 +175,7 @@ impl ConfiguredSink {
         };
         let outlet = match ends {
             Some(_) if !outlet.subscription.on.contains(&SinkTopic::TurnEnded) => {
-                return Err(invalid("`ends` means nothing without `turn.ended` in `on`"));
+                return Err(invalid("`ends` has no effect without `turn.ended` in `on`; remove it"));
             }
             Some(ends) => outlet.with_ends(ends)?,
             None => outlet,
@@ -184,7 +184,9 @@ impl ConfiguredSink {
             (false, _) => outlet,
             (true, Some(url)) => outlet.with_links_at(url.parse()?),
             (true, None) => {
-                return Err(invalid("`links` needs `url` in `[server]`, where people reach `outlast serve`"));
+                return Err(invalid(
+                    "`links` requires `url` in `[server]`, the public address of `outlast serve`",
+                ));
             }
         };
         Ok(match from {

@@ -131,7 +131,7 @@ impl InheritedSocket {
         let place = place(data, address);
         let unasked = |cause: io::Error| {
             let detail = format!(
-                "no server hands over {address}: {}: {cause}; without `--take-over` a new one is started",
+                "no server to take {address} over from: {}: {cause}; remove `--take-over` to start a new one",
                 place.display()
             );
             Error::new(Kind::IoFailed, detail).because(cause)
@@ -158,7 +158,7 @@ impl InheritedSocket {
         let heard = self.from.set_read_timeout(Some(HEARD)).and_then(|()| self.from.write_all(&READY));
         let heard = heard.and_then(|()| self.from.read_exact(&mut READY.clone()));
         if let Err(error) = heard {
-            tracing::warn!(%error, "the old server does not say that it stops");
+            tracing::warn!(%error, "the old server did not confirm that it stops");
         }
     }
 }
@@ -273,6 +273,8 @@ mod tests {
     fn takeover_without_an_offer_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let error = InheritedSocket::from(&folder.path().join("outlast.db"), "127.0.0.1:1".parse().unwrap());
-        assert!(error.is_err_and(|error| error.detail().starts_with("no server hands over 127.0.0.1:1: ")));
+        assert!(
+            error.is_err_and(|error| error.detail().starts_with("no server to take 127.0.0.1:1 over from: "))
+        );
     }
 }

@@ -75,7 +75,7 @@ impl SessionEvents {
             match following.next().await? {
                 FollowedItem::Event(event) => return Ok(event),
                 FollowedItem::Disconnected(error) => {
-                    terminal::note(&format!("· {}; trying to get back", error.detail()));
+                    terminal::note(&format!("· {}; reconnecting", error.detail()));
                 }
                 FollowedItem::Reconnected => terminal::note("· connected again"),
             }
@@ -130,7 +130,7 @@ impl TurnBackend {
         let turn = match retried {
             RetryOutcome::Woken => turn,
             RetryOutcome::NewTurn { session, turn: retry, duplicate } => {
-                let there = if duplicate { "is retried already as" } else { "is retried as" };
+                let there = if duplicate { "is already retried as" } else { "is retried as" };
                 terminal::note(&format!("· {turn} {there} {retry} in {session}"));
                 retry
             }

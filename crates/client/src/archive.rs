@@ -26,7 +26,7 @@ impl Client {
         let records =
             response.headers().get("outlast-records").and_then(|said| said.to_str().ok()?.parse().ok());
         let bytes = response.bytes_stream().map_err(|cause| {
-            let detail = format!("the file broke off: {}", error_chain(&cause.without_url()));
+            let detail = format!("the download was interrupted: {}", error_chain(&cause.without_url()));
             Error::new(Kind::ServerUnreachable, detail)
         });
         Ok(ExportDownload { records: records.unwrap_or(0), bytes: bytes.boxed() })
@@ -64,7 +64,7 @@ impl Client {
         found.records.ok_or_else(|| {
             Error::new(
                 Kind::ServerAnswerInvalid,
-                format!("the server says nothing of the records of {session}"),
+                format!("the server's response lacks the records of {session}"),
             )
         })
     }

@@ -25,8 +25,10 @@ impl Client {
         let path = ["v1", "sessions", &session.to_string(), "attachments", &id.to_string()];
         let response = self.send_without_timeout(self.request(Method::GET, &path, &())).await?;
         Ok(response.bytes_stream().map_err(|cause| {
-            let detail =
-                format!("the attachment broke off: {}", crate::http::error_chain(&cause.without_url()));
+            let detail = format!(
+                "the download of the attachment was interrupted: {}",
+                crate::http::error_chain(&cause.without_url())
+            );
             Error::new(Kind::ServerUnreachable, detail)
         }))
     }

@@ -89,7 +89,7 @@ impl EventFollower {
                 }
                 Ok(Some(Err(cause))) => error_chain(&cause),
                 Ok(None) => "it ended the stream".to_owned(),
-                Err(_) => format!("it was silent for {} s", IDLE_TIMEOUT.as_secs()),
+                Err(_) => format!("it sent nothing for {} s", IDLE_TIMEOUT.as_secs()),
             };
             self.stream = None;
             let address = self.client.address();
@@ -139,7 +139,7 @@ impl EventFollower {
     fn parse_event(&mut self, message: sse_stream::Sse) -> Result<Option<Event>, Error> {
         let Some(data) = message.data else { return Ok(None) };
         let unread = |cause: serde_json::Error| {
-            Error::new(Kind::ServerAnswerInvalid, format!("an event of the server does not read: {cause}"))
+            Error::new(Kind::ServerAnswerInvalid, format!("an event of the server is invalid: {cause}"))
         };
         if message.event.as_deref() == Some("error") {
             let StreamError { code, .. } = serde_json::from_str(&data).map_err(unread)?;

@@ -166,7 +166,7 @@ impl Client {
         let Ok(Problem { code, detail, policy, .. }) = serde_json::from_slice(&body) else {
             let said = String::from_utf8_lossy(&body);
             let detail = format!(
-                "expected a problem of an Outlast server, got {status} `{}` from {}",
+                "expected a problem document of an Outlast server, got {status} `{}` from {}",
                 shown(said.trim()),
                 self.address()
             );
@@ -194,8 +194,9 @@ impl Client {
 
 /// Adds a JSON body.
 pub(crate) fn with_json(request: RequestBuilder, body: &impl Serialize) -> Result<RequestBuilder, Error> {
-    let body = serde_json::to_vec(body)
-        .map_err(|cause| Error::new(Kind::InputInvalid, format!("what is to be sent is no JSON: {cause}")))?;
+    let body = serde_json::to_vec(body).map_err(|cause| {
+        Error::new(Kind::InputInvalid, format!("the request cannot be written as JSON: {cause}"))
+    })?;
     Ok(request.header("content-type", "application/json").body(body))
 }
 
@@ -206,7 +207,7 @@ pub(crate) async fn parse_json<T: DeserializeOwned>(response: Response) -> Resul
     let body: &[u8] = if body.is_empty() { b"null" } else { &body };
     serde_json::from_slice(body).map_err(|cause| {
         let said = String::from_utf8_lossy(body);
-        let detail = format!("the server's answer does not read: {cause}, in `{}`", shown(&said));
+        let detail = format!("the server's response is invalid: {cause}, in `{}`", shown(&said));
         Error::new(Kind::ServerAnswerInvalid, detail)
     })
 }
@@ -218,7 +219,7 @@ async fn read_body(mut response: Response) -> Result<Vec<u8>, Error> {
             Ok(Some(chunk)) => read.extend_from_slice(&chunk),
             Ok(None) => return Ok(read),
             Err(cause) => {
-                let detail = format!("the answer broke off: {}", error_chain(&cause.without_url()));
+                let detail = format!("the response was interrupted: {}", error_chain(&cause.without_url()));
                 return Err(Error::new(Kind::ServerUnreachable, detail));
             }
         }

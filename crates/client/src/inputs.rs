@@ -133,7 +133,7 @@ fn multipart_body(
 }
 
 fn not_json(cause: &serde_json::Error) -> Error {
-    Error::new(Kind::InputInvalid, format!("the input is no JSON: {cause}"))
+    Error::new(Kind::InputInvalid, format!("the input cannot be written as JSON: {cause}"))
 }
 
 fn text_chunk(text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {

@@ -154,7 +154,7 @@ impl Client {
             let before = Seq(seq.0.saturating_sub(1));
             let turn = self.records(session, before, 1).await?.first().and_then(|record| record.turn);
             let turn = turn.ok_or_else(|| {
-                Error::new(Kind::NodeNotFound, format!("#{seq} of {session} is no message of a turn"))
+                Error::new(Kind::NodeNotFound, format!("#{seq} of {session} is not a message of a turn"))
             })?;
             let view = self.turn(turn).await?.view;
             let mut records = self.turn_records(turn).await?;

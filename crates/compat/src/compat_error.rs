@@ -45,7 +45,7 @@ impl CompatError {
     /// Creates an error about a parameter that would change the answer and is not supported.
     pub(crate) fn unsupported(param: impl Into<String>, why: impl std::fmt::Display) -> Self {
         let param = param.into();
-        let error = Error::new(Kind::ParameterUnsupported, format!("`{param}` is not taken: {why}"));
+        let error = Error::new(Kind::ParameterUnsupported, format!("`{param}` is not supported: {why}"));
         Self::from(error).about(param)
     }
 
@@ -122,7 +122,7 @@ fn error_contents<'a>(error: &Error, after: RequestProgress, param: Option<&'a s
     let code = error.kind().code();
     let (status, detail) = match after {
         RequestProgress::TurnFailed(turn) => {
-            let detail = format!("{turn} failed with {code}; GET /v1/turns/{turn} says more");
+            let detail = format!("{turn} failed with {code}; see GET /v1/turns/{turn}");
             // Clients repeat requests after 409, 429 and 5xx, and repeating this one would start another
             // turn.
             (StatusCode::BAD_REQUEST, detail)

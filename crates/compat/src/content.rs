@@ -18,7 +18,7 @@ impl MessageContent {
         match self {
             Self::Text(text) => Ok(text),
             Self::File(_) => {
-                Err(CompatError::unsupported(place, "files are taken in messages of the user alone"))
+                Err(CompatError::unsupported(place, "files are supported only in user messages"))
             }
         }
     }
@@ -59,7 +59,7 @@ pub(crate) fn text_file(
 pub(crate) fn data_url(url: &str, name: Option<&str>, place: &str) -> CompatResult<MessageContent> {
     let held = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let Some((media_type, data)) = held else {
-        let why = format!("expected `data:TYPE;base64,…`, got `{}`, and nothing is fetched", shown(url));
+        let why = format!("expected `data:TYPE;base64,…`, got `{}`; URLs are not fetched", shown(url));
         return Err(CompatError::unsupported(place, why));
     };
     file(media_type, data, name, place)

@@ -51,7 +51,7 @@ impl ConversationItems {
             }
             "system" | "developer" if self.messages.is_empty() => self.instructions.extend(texts(content)?),
             "system" | "developer" => {
-                let why = "instructions are taken before everything else, and this stands in the middle";
+                let why = "instructions must come before all other messages";
                 return Err(CompatError::unsupported(format!("{place}.role"), why));
             }
             other => {
@@ -136,9 +136,8 @@ impl ConversationItems {
         match said.pop() {
             Some(Message::User { parts }) => match unmatched_result(&said) {
                 Some(call) => {
-                    let detail = format!(
-                        "the result of `{call}` goes into a request of its own, before anything else is said"
-                    );
+                    let detail =
+                        format!("send the result of `{call}` in a separate request, before other messages");
                     Err(CompatError::invalid_param(place, detail))
                 }
                 None => {
@@ -147,9 +146,9 @@ impl ConversationItems {
             },
             Some(_) => Err(CompatError::invalid_param(
                 place,
-                "expected a message of the user at the end, got one of the assistant",
+                "expected a user message at the end, got an assistant message",
             )),
-            None => Err(CompatError::invalid_param(place, "expected a message of the user, got nothing")),
+            None => Err(CompatError::invalid_param(place, "expected a user message, got nothing")),
         }
     }
 }
@@ -165,7 +164,7 @@ fn result_of(message: Message, place: &str) -> CompatResult<ClientResult> {
     };
     let Some(id) = ClientCallId::from_id(call.as_str()) else {
         let detail = format!(
-            "this server asked for no call `{}`, so nothing waits for its result",
+            "this server requested no call `{}`, so it does not expect its result",
             shown(call.as_str())
         );
         return Err(CompatError::invalid_param(place, detail));

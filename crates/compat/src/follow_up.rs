@@ -35,7 +35,7 @@ impl FollowUpParams<'_> {
         if let Some(package) = &past.package {
             if let Some(agent) = self.agent.filter(|agent| *agent != package.agent) {
                 let detail = format!(
-                    "the turn that asked for the calls is answered by `{}`, and this names `{}`",
+                    "the turn of these calls belongs to `{}`, but this request names `{}`",
                     package.agent,
                     shown(agent)
                 );
@@ -69,7 +69,6 @@ impl FollowUpParams<'_> {
 }
 
 fn changed_param(param: &'static str) -> CompatError {
-    let detail =
-        "expected what the turn that asked for the calls was asked with, or nothing, got something else";
+    let detail = "expected the parameters of the turn that requested the calls, or none, got others";
     CompatError::invalid_param(param, detail)
 }

@@ -79,7 +79,8 @@ async fn place_after(runtime: &Runtime, turn: TurnId, key: Option<&str>) -> Resu
         }
     }
     if turn.state != TurnState::Ended {
-        let detail = format!("{} is not over and others wait behind it; wait for its end", turn.id);
+        let detail =
+            format!("{} has not ended and other turns are queued behind it; wait for its end", turn.id);
         return Err(Error::new(Kind::SessionBusy, detail));
     }
     let to = ForkTo::Session { fresh: runtime.fresh_session(), key: key.map(ToOwned::to_owned) };
@@ -108,8 +109,7 @@ fn reject_if_waiting(session: &SessionView) -> Result<(), Error> {
     if !session.waits.iter().any(|wait| wait.kind == WaitKind::ClientTool) {
         return Ok(());
     }
-    let detail =
-        "the last answer ended with calls for you; send the result of each of them first, or cancel it";
+    let detail = "the last response ended with calls for the client; send the result of each call first, or cancel the response";
     Err(Error::new(Kind::InputInvalid, detail))
 }
 
@@ -210,6 +210,6 @@ async fn resolve(
     if first == *given {
         return Ok(());
     }
-    let detail = format!("`{}` was given another result before", stopped.call.id);
+    let detail = format!("`{}` already has another result", stopped.call.id);
     Err(Error::new(Kind::InputKeyReused, detail))
 }

@@ -318,7 +318,7 @@ impl SegmentProjector {
             ToolOutcome::Pending => {}
             ToolOutcome::Done(result) => self.tool_ends(item, result.clone(), told),
             ToolOutcome::Unknown => {
-                let failure = Failure::new(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
+                let failure = Failure::new(Kind::ToolOutcomeUnknown, "the outcome is unknown");
                 self.tool_ends(item, ToolResult::Err(failure), told);
             }
         }
@@ -382,9 +382,11 @@ impl SegmentProjector {
             Resolution::Ok(value) => ToolResult::Ok(value.clone()),
             Resolution::Err(failure) => ToolResult::Err(failure.clone()),
             Resolution::Timeout => {
-                ToolResult::Err(Failure::new(Kind::WaitTimedOut, "nobody finished it in time"))
+                ToolResult::Err(Failure::new(Kind::WaitTimedOut, "it was not completed before its deadline"))
             }
-            Resolution::Cancelled => ToolResult::Err(Failure::new(Kind::WaitCancelled, "it was called off")),
+            Resolution::Cancelled => {
+                ToolResult::Err(Failure::new(Kind::WaitCancelled, "the wait was cancelled"))
+            }
         };
         self.tool_ends(item, result, told);
     }
@@ -419,7 +421,7 @@ fn how(end: &TurnEnd) -> SegmentOutcome {
         TurnEnd::Cancelled { .. } | TurnEnd::Aborted { .. } => SegmentOutcome::Cancelled,
         TurnEnd::Failed { failure } => SegmentOutcome::Failed(failure.clone()),
         TurnEnd::OutOfModelCalls { limit } => {
-            let detail = format!("model_calls is limited to {limit}, and the turn has made so many");
+            let detail = format!("model_calls is limited to {limit}, and the turn has used them all");
             SegmentOutcome::Failed(Failure::new(Kind::LimitExceeded, detail))
         }
         TurnEnd::OutOfBudget { budget, why } => {
@@ -440,7 +442,7 @@ fn how(end: &TurnEnd) -> SegmentOutcome {
 /// Returns the error for a reader whose text was retracted.
 pub(crate) fn retracted(turn: TurnId) -> Error {
     let detail = format!(
-        "what was told of the reply in {turn} is not how it went on; throw it away and read the answer again from its beginning"
+        "the reply in {turn} was retracted after a part of it was sent; discard that part and read the response again from its beginning"
     );
     Error::new(Kind::StreamRetracted, detail)
 }

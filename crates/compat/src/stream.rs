@@ -131,7 +131,9 @@ impl<V: StreamFormat> SegmentStream<V> {
             let told = match happened {
                 SegmentStreamStep::Stop => {
                     self.has_ended = true;
-                    return Some(Err(io::Error::other("the server stops before the answer is whole")));
+                    return Some(Err(io::Error::other(
+                        "the server is stopping before the answer is complete",
+                    )));
                 }
                 SegmentStreamStep::Heartbeat => return Some(Ok(Bytes::from_static(b": alive\n\n"))),
                 SegmentStreamStep::Event(told) => told,

@@ -45,7 +45,7 @@ impl AdmissionControl {
     pub fn admit(&self) -> Result<AdmittedRequest, Error> {
         let most = self.requests_most;
         let full = |_| {
-            let detail = format!("requests_at_once is limited to {most}, and so many are under way");
+            let detail = format!("requests_at_once is limited to {most}, and so many are in progress");
             Error::new(Kind::ServerBusy, detail)
         };
         let request = self.requests.clone().try_acquire_owned().map_err(full)?;
@@ -86,7 +86,10 @@ impl RequestPermits {
     /// others.
     pub fn acquire_body_bytes(&self, bytes: usize) -> Result<(), Error> {
         let full = || {
-            let detail = format!("bodies_bytes is limited to {}, and so many are held", self.bytes_most);
+            let detail = format!(
+                "bodies_bytes is limited to {}, and the bodies in progress use it up",
+                self.bytes_most
+            );
             Error::new(Kind::ServerBusy, detail)
         };
         let bytes = u32::try_from(bytes).map_err(|_| full())?;
@@ -122,7 +125,7 @@ mod tests {
         let rooms = rooms();
         let (one, _two) = (rooms.admit().unwrap(), rooms.admit().unwrap());
         let refused = rooms.admit().err().unwrap().to_string();
-        assert_eq!(refused, "server.busy: requests_at_once is limited to 2, and so many are under way");
+        assert_eq!(refused, "server.busy: requests_at_once is limited to 2, and so many are in progress");
         drop(rooms.admit_always());
         assert!(rooms.admit().is_err());
         drop(one);
@@ -137,7 +140,10 @@ mod tests {
         kept.acquire_body_bytes(60).unwrap();
         kept.acquire_body_bytes(30).unwrap();
         let refused = two.permits().acquire_body_bytes(20).unwrap_err().to_string();
-        assert_eq!(refused, "server.busy: bodies_bytes is limited to 100, and so many are held");
+        assert_eq!(
+            refused,
+            "server.busy: bodies_bytes is limited to 100, and the bodies in progress use it up"
+        );
         drop(one);
         two.permits().acquire_body_bytes(100).unwrap();
     }

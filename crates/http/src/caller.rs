@@ -78,7 +78,7 @@ impl<S> Caller<S> {
             return Ok(self);
         }
         if self.has_key {
-            let detail = format!("{} cannot speak in the name of `{by}`", access.by);
+            let detail = format!("{} cannot act in the name of `{by}`", access.by);
             return Err(Error::new(Kind::ApprovalForbidden, detail));
         }
         let runtime = self.runtime.serving(access.by(Principal::Person(by.parse()?)));

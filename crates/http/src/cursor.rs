@@ -28,8 +28,9 @@ impl<'a> CursorSigner<'a> {
 
     /// Returns the position that a cursor encodes. Rejects a cursor of another server, list or organisation.
     pub fn verify(&self, cursor: &str) -> Result<String, Error> {
-        let wrong =
-            || Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
+        let wrong = || {
+            Error::new(Kind::InputInvalid, "the cursor does not belong to this list; start without a cursor")
+        };
         let place = decode_position(cursor).ok_or_else(wrong)?;
         let signed = cursor["cur_".len()..][..64].parse::<Hash>().map_err(|_| wrong())?;
         if self.signature(&place).eq_constant_time(&signed) { Ok(place) } else { Err(wrong()) }

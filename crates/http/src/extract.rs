@@ -73,7 +73,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Query(asked) = Query::from_request_parts(parts, state).await.map_err(|cause| {
-            Error::new(Kind::InputInvalid, format!("the query does not fit: {}", cause.body_text()))
+            Error::new(Kind::InputInvalid, format!("the query is invalid: {}", cause.body_text()))
         })?;
         Ok(Self(asked))
     }

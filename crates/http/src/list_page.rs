@@ -37,7 +37,8 @@ pub fn decode_cursor<K: DeserializeOwned>(
     cursor: Option<&str>,
     cursors: &CursorSigner<'_>,
 ) -> Result<Option<K>, Error> {
-    let wrong = |_| Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
+    let wrong =
+        |_| Error::new(Kind::InputInvalid, "the cursor does not belong to this list; start without a cursor");
     cursor_position(cursor, cursors)?.map(|place| serde_json::from_str(&place).map_err(wrong)).transpose()
 }
 

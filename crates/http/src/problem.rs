@@ -118,7 +118,8 @@ pub fn with_request_ids(response: Response, request: &str, named: ErrorPlace) ->
 /// only to the log.
 pub fn public_detail(error: &Error, status: StatusCode) -> String {
     if status.is_server_error() && error.kind() != Kind::ServerBusy {
-        return "the server could not do this; its log says more under the id of the request".to_owned();
+        return "an internal error occurred; the server's log has the details under the request id"
+            .to_owned();
     }
     error.detail().to_owned()
 }

@@ -133,7 +133,7 @@ impl RequestRateLimiter {
         }
         let pause = quota.time_to(1.0);
         let detail = format!(
-            "a key may send {most} requests a minute (`requests_per_minute`); the next one in {} s",
+            "a key may send {most} requests a minute (`requests_per_minute`); retry in {} s",
             pause.as_secs_f64().ceil()
         );
         Err(Error::new(Kind::RequestLimited, detail).retry_after(pause))
@@ -160,7 +160,7 @@ impl InvalidKeyLimiter {
             return Ok(());
         }
         let most = self.most;
-        let detail = format!("an address may send {most} keys a minute that open nothing");
+        let detail = format!("an address may send {most} invalid keys a minute");
         Err(Error::new(Kind::RequestLimited, detail).retry_after(quota.time_to(1.0)))
     }
 

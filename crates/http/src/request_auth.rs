@@ -92,14 +92,15 @@ impl OriginPolicy {
         let name = without_port(host);
         if !self.hosts.is_empty() && !self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             let known = self.hosts.join(", ");
-            let detail = format!("this server answers to {known}; the request came for `{}`", shown(host));
+            let detail =
+                format!("this server accepts requests for {known}, but the request is for `{}`", shown(host));
             return Err(Error::new(Kind::OriginDenied, detail));
         }
         match single_header(headers, &header::ORIGIN)? {
             Some(origin)
                 if !is_same_origin(origin, host) && !self.origins.iter().any(|known| known == origin) =>
             {
-                let detail = format!("pages of `{}` may not ask this server", shown(origin));
+                let detail = format!("pages of `{}` may not send requests to this server", shown(origin));
                 Err(Error::new(Kind::OriginDenied, detail))
             }
             _ => Ok(()),
@@ -115,9 +116,7 @@ impl OriginPolicy {
         };
         let access = self.without_key.as_ref().ok_or_else(|| takes("this server takes"))?;
         if let Some(name) = headers.keys().find(|name| is_proxy_header(name.as_str())) {
-            return Err(takes(&format!(
-                "a request that a proxy passes on, as its header `{name}` says, needs"
-            )));
+            return Err(takes(&format!("a request that a proxy forwarded (header `{name}`) requires")));
         }
         let host = single_header(headers, &header::HOST)?.unwrap_or_default();
         if is_loopback_host(without_port(host)) {
@@ -125,7 +124,7 @@ impl OriginPolicy {
         }
         let known = LOOPBACK.join(", ");
         Err(takes(&format!(
-            "only requests for {known} come in without a key; one for `{}` needs",
+            "only requests for {known} are allowed without a key; one for `{}` requires",
             shown(host)
         )))
     }

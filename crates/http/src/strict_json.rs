@@ -10,18 +10,18 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let value = value(bytes)?;
     // A derived `Deserialize` would accept an array as an object, with its items in the order of the members.
     if value.is_array() {
-        return Err(wrong("the body does not fit: expected an object, got an array".to_owned()));
+        return Err(wrong("the body is invalid: expected an object, got an array".to_owned()));
     }
     serde_path_to_error::deserialize(value).map_err(|cause| {
         let place = cause.path().to_string();
-        wrong(format!("the body does not fit at `{place}`: {}", cause.inner()))
+        wrong(format!("the body is invalid at `{place}`: {}", cause.inner()))
     })
 }
 
 /// Parses a body that may be any JSON value.
 pub fn value(bytes: &[u8]) -> Result<Value, Error> {
     let UniqueMemberJson(value) = serde_json::from_slice(bytes)
-        .map_err(|cause| wrong(format!("the body is not good JSON: {cause}")))?;
+        .map_err(|cause| wrong(format!("the body is not valid JSON: {cause}")))?;
     limits::check_depth("json_depth", &value, Limits::default().json_depth)?;
     Ok(value)
 }
@@ -111,7 +111,7 @@ mod tests {
     fn duplicate_member_is_rejected_at_any_depth() {
         assert_eq!(
             refused(r#"{"a": [{"b": 1, "b": 2}]}"#),
-            "input.invalid: the body is not good JSON: the member `b` appears twice at line 1 column 19"
+            "input.invalid: the body is not valid JSON: the member `b` appears twice at line 1 column 19"
         );
         assert_eq!(value(br#"{"a": {"a": 1}}"#).unwrap()["a"]["a"], 1);
     }
@@ -122,7 +122,8 @@ mod tests {
         assert!(value(nested(64).as_bytes()).is_ok());
         assert_eq!(refused(&nested(65)), "limit.exceeded: json_depth is limited to 64, but this needs 65");
         assert!(
-            refused(&nested(10_000)).starts_with("input.invalid: the body is not good JSON: recursion limit")
+            refused(&nested(10_000))
+                .starts_with("input.invalid: the body is not valid JSON: recursion limit")
         );
     }
 
@@ -131,7 +132,7 @@ mod tests {
         let wrong = read::<BTreeMap<String, Vec<u8>>>(br#"{"a": [1], "b": [1, "x"]}"#);
         assert_eq!(
             wrong.unwrap_err().detail(),
-            "the body does not fit at `b[1]`: invalid type: string \"x\", expected u8"
+            "the body is invalid at `b[1]`: invalid type: string \"x\", expected u8"
         );
     }
 }

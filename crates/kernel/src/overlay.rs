@@ -109,8 +109,7 @@ pub fn fold(layers: impl IntoIterator<Item = OriginLayer>) -> Result<Overlay, Er
         if let (Some(below), Some(rule)) = (&guarded_by, overlay.rules.iter().find(|rule| opens_guard(rule)))
         {
             let detail = format!(
-                "the rule `{}` of {from} lets calls run that untrusted text may have asked for, and {below} guards against that; only \
-                 {below} or what it stands on may say so",
+                "the rule `{}` of {from} allows calls that untrusted text may have caused, but {below} has a guard against them; only {below} or a layer that it inherits from may allow them",
                 rule.id
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -191,7 +190,7 @@ impl LayerRegistry {
             }
             let harness = self.harnesses.get(name).ok_or_else(|| {
                 let detail = format!(
-                    "{stands} stands on the harness `{name}`, which is not there; there are: {}",
+                    "{stands} inherits from the harness `{name}`, which does not exist; there are: {}",
                     listed(self.harnesses.keys())
                 );
                 Error::new(Kind::HarnessNotFound, detail)
@@ -216,7 +215,7 @@ impl LayerRegistry {
     ) -> Result<(), Error> {
         let capability = self.capabilities.get(name).ok_or_else(|| {
             let detail = format!(
-                "{by} switches on the capability `{name}`, which is not there; there are: {}",
+                "{by} enables the capability `{name}`, which does not exist; there are: {}",
                 listed(self.capabilities.keys())
             );
             Error::new(Kind::CapabilityUnknown, detail)
@@ -259,8 +258,8 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     .chain(overlay.settings.keys().map(String::as_str));
     if let Some(field) = others.next() {
         let detail = format!(
-            "a session or a turn may say `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, \
-             `rules` and `rates`, but this one says `{field}`; say it of an agent"
+            "a session or a turn may set `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, \
+             `rules` and `rates`, but this one sets `{field}`; set it for an agent"
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
@@ -285,7 +284,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     }
     if let Some(rule) = rules.iter().find(|rule| opens_guard(rule)) {
         let detail = format!(
-            "the rule `{}` lets calls run that untrusted text may have asked for; only an agent may say that",
+            "the rule `{}` allows calls that untrusted text may have caused; only an agent may have such a rule",
             rule.id
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -296,7 +295,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         |rule: &&Rule| rule.at == PolicyPoint::Tool && matches!(rule.then, PolicyDecision::Modify { .. });
     if let Some(rule) = rules.iter().find(rewrites) {
         let detail = format!(
-            "the rule `{}` changes the arguments of calls of the agent `{}`; only an agent may say that",
+            "the rule `{}` changes the arguments of calls of the agent `{}`; only an agent may have such a rule",
             rule.id, package.agent
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));

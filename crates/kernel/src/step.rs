@@ -91,8 +91,7 @@ pub struct CheckpointStep {
     boundary: Boundary,
 }
 
-/// A parked turn. Nothing of it stays in memory: when a wait is resolved, the turn is driven again from its
-/// journal.
+/// A parked turn. Nothing of it stays in memory: when a wait is resolved, the turn is resumed from its journal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParkedTurn {
     /// What the turn waits for. Never empty.

@@ -108,7 +108,7 @@ fn guard_only_tightens_even_by_turn() {
         said(&over(&package, opens).unwrap_err()),
         (
             Kind::ConfigInvalid,
-            "the rule `mine` lets calls run that untrusted text may have asked for; only an agent may say that"
+            "the rule `mine` allows calls that untrusted text may have caused; only an agent may have such a rule"
         )
     );
 }
@@ -124,8 +124,7 @@ fn higher_layer_cannot_open_lower_guard() {
         said(&joined([("harness house", guard()), ("agent shop", opens("allow"))]).unwrap_err()),
         (
             Kind::ConfigInvalid,
-            "the rule `mine` of agent shop lets calls run that untrusted text may have asked for, and harness house guards \
-             against that; only harness house or what it stands on may say so"
+            "the rule `mine` of agent shop allows calls that untrusted text may have caused, but harness house has a guard against them; only harness house or a layer that it inherits from may allow them"
         )
     );
     let both = json!({"guard": "strict", "rules": opens("allow")["rules"]});
@@ -146,7 +145,7 @@ fn turn_rules_only_narrow_and_modify_no_arguments() {
         said(&over(&package, rule("tool", set("/to", json!("eve")))).unwrap_err()),
         (
             Kind::ConfigInvalid,
-            "the rule `mine` changes the arguments of calls of the agent `shop`; only an agent may say that"
+            "the rule `mine` changes the arguments of calls of the agent `shop`; only an agent may have such a rule"
         )
     );
     assert!(over(&package, rule("model", set("/options/tokens_most", json!(9)))).is_ok());
@@ -242,7 +241,7 @@ fn layer_cycle_and_missing_parent_are_distinct_errors() {
         said(&refused("d")),
         (
             Kind::HarnessNotFound,
-            "harness d stands on the harness `e`, which is not there; there are: a, b, c, d"
+            "harness d inherits from the harness `e`, which does not exist; there are: a, b, c, d"
         )
     );
     assert_eq!(refused("f").kind(), Kind::HarnessNotFound);
@@ -258,12 +257,12 @@ fn unknown_capability_error_lists_known_ones() {
         said(&refused("some")),
         (
             Kind::CapabilityUnknown,
-            "agent x switches on the capability `some`, which is not there; there are: sums, web"
+            "agent x enables the capability `some`, which does not exist; there are: sums, web"
         )
     );
     assert_eq!(
         said(&refused("web")).1,
-        "capability web switches on the capability `net`, which is not there; there are: sums, web"
+        "capability web enables the capability `net`, which does not exist; there are: sums, web"
     );
 }
 
@@ -298,8 +297,7 @@ fn turn_overlay_restricts_but_defines_no_tools() {
     let refused = over(&package, overlay(json!({"tools": [{"name": "pay"}]}))).unwrap_err();
     assert_eq!(
         refused.detail(),
-        "a session or a turn may say `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but \
-         this one says `tools`; say it of an agent"
+        "a session or a turn may set `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but this one sets `tools`; set it for an agent"
     );
 }
 

@@ -174,7 +174,7 @@ impl<B: Backend> Backend for CrashingStore<B> {
                 WriteFate::Completes | WriteFate::CrashesAfter => Ok(answer),
                 // The transaction rolls back. The caller never sees this error.
                 WriteFate::CrashesBefore => {
-                    Err(Error::new(Kind::Internal, "the life ended before this write"))
+                    Err(Error::new(Kind::Internal, "the process ended before this write"))
                 }
             }
         });

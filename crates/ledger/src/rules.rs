@@ -158,7 +158,7 @@ fn turn_row(rows: &dyn TurnRows, id: TurnId) -> Result<TurnRow, Error> {
 
 /// Returns the row that another row refers to, or an error if it is missing.
 fn required_row<T>(what: &str, row: Option<T>) -> Result<T, Error> {
-    row.ok_or_else(|| Error::new(Kind::StoreCorrupt, format!("a row refers to a {what} that is not there")))
+    row.ok_or_else(|| Error::new(Kind::StoreCorrupt, format!("a row refers to a {what} that does not exist")))
 }
 
 fn turn_by_no(rows: &dyn TurnRows, no: TurnNo) -> Result<TurnRow, Error> {

@@ -89,7 +89,7 @@ fn unbox_result<T: 'static>(
         let answer = answer.await?.downcast::<T>();
         answer
             .map(|answer| *answer)
-            .map_err(|_| Error::new(Kind::Internal, "a unit was answered with what it did not come to"))
+            .map_err(|_| Error::new(Kind::Internal, "a unit of work returned a value of another type"))
     })
 }
 

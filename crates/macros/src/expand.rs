@@ -25,8 +25,7 @@ pub(crate) fn expand(options: &ToolOptions, function: &ToolFunction) -> Result<T
         (false, _) => quote!(),
         (true, ToolOutput::Value(value)) => quote!(.returns::<#value>()),
         (true, ToolOutput::RunOutcome) => {
-            let what =
-                "`ToolRunOutcome` has no form of its own; leave `returns` out, or give `Result<T, Error>`";
+            let what = "`ToolRunOutcome` has no schema; remove `returns`, or return `Result<T, Error>`";
             return Err(Error::new_spanned(&item.sig.output, what));
         }
     };

@@ -30,7 +30,7 @@ pub(crate) enum ToolOutput {
 impl Parse for ToolFunction {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         let mut item: ItemFn = input.parse().map_err(|error| {
-            let what = "`#[tool]` stands on an `async fn`; a tool with state or a probe of its own implements the trait `Tool`";
+            let what = "`#[tool]` requires an `async fn`; for a tool with state or a probe, implement the trait `Tool`";
             Error::new(error.span(), what)
         })?;
         check_signature(&item)?;
@@ -40,7 +40,7 @@ impl Parse for ToolFunction {
         let description = doc::doc_text(&docs);
         if description.is_empty() {
             let what = format!(
-                "the model is told what a tool does by its doc comment; write `/// …` above `{}`",
+                "the model reads the doc comment of a tool; write `/// …` above `{}`",
                 item.sig.ident
             );
             return Err(Error::new(item.sig.ident.span(), what));
@@ -61,11 +61,11 @@ fn check_signature(item: &ItemFn) -> Result<()> {
         return Err(Error::new(signature.fn_token.span, what));
     }
     if !signature.generics.params.is_empty() || signature.generics.where_clause.is_some() {
-        let what = "a tool has no generics: the model must know what to pass; name the types";
+        let what = "a tool cannot be generic, because the model must know what to pass; name the types";
         return Err(Error::new(signature.generics.span(), what));
     }
     if let Some(abi) = &signature.abi {
-        return Err(Error::new_spanned(abi, "a tool is an ordinary function; leave `extern` out"));
+        return Err(Error::new_spanned(abi, "a tool is an ordinary function; remove `extern`"));
     }
     Ok(())
 }
@@ -77,18 +77,18 @@ fn check_parameters(parameters: &[ToolParameter]) -> Result<()> {
     if whole.next().is_some()
         && let Some(other) = whole.next().or(single)
     {
-        let what = "`#[args]` stands for all arguments; make this one a field of it, or mark it `#[service]`";
+        let what = "`#[args]` contains all arguments; make this one a field of it, or mark it `#[service]`";
         return Err(Error::new(other.ty.span(), what));
     }
     let mut calls = parameters.iter().filter(|parameter| matches!(parameter.role, ParameterRole::Call));
     if let (Some(_), Some(second)) = (calls.next(), calls.next()) {
-        return Err(Error::new(second.ty.span(), "there is one `Call`; leave the second one out"));
+        return Err(Error::new(second.ty.span(), "a tool has one `Call`; remove the second one"));
     }
     Ok(())
 }
 
 fn output(item: &ItemFn) -> Result<ToolOutput> {
-    let what = "a tool gives `Result<T, Error>`, where `T` is a result that serialises, or `ToolRunOutcome` for one that comes later";
+    let what = "a tool returns `Result<T, Error>`, where `T` can be serialised, or `ToolRunOutcome` for a result that follows later";
     let ReturnType::Type(_, ty) = &item.sig.output else {
         return Err(Error::new(item.sig.ident.span(), what));
     };

@@ -47,7 +47,7 @@ impl ToolOptions {
                 let class = meta.path.require_ident()?.clone();
                 if let Some(before) = self.class.replace(class) {
                     let what =
-                        format!("a tool has one class, but `{before}` was said before; keep one of them");
+                        format!("a tool has one class, but `{before}` is already set; keep one of them");
                     return Err(meta.error(what));
                 }
             }
@@ -69,13 +69,15 @@ impl ToolOptions {
 
     fn check(&self) -> Result<()> {
         if let (Some(serial), Some(key)) = (self.serial, &self.key) {
-            let mut error =
-                Error::new(serial, "`serial` runs alone and `key` runs in order with its like; keep one");
+            let mut error = Error::new(
+                serial,
+                "`serial` runs calls alone and `key` runs calls with the same key in order; keep one",
+            );
             error.combine(Error::new(key.span(), "the key is here"));
             return Err(error);
         }
         if let (Some(pause), None) = (&self.backoff_ms, &self.attempts) {
-            let what = "a pause between attempts needs more than one; add `attempts = 3`";
+            let what = "`backoff_ms` requires more than one attempt; add `attempts = 3`";
             return Err(Error::new(pause.span(), what));
         }
         Ok(())

@@ -71,7 +71,7 @@ impl ToolParameter {
         let input = match input {
             FnArg::Typed(input) => input,
             FnArg::Receiver(receiver) => {
-                let what = "a tool has no `self`; ask for what it needs as `Service<T>` and grant it with `Builder::service`";
+                let what = "a tool has no `self`; take what it needs as `Service<T>`, and provide it with `Builder::service`";
                 return Err(Error::new(receiver.self_token.span, what));
             }
         };

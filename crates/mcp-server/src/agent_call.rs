@@ -186,7 +186,7 @@ impl<'s> AgentCall<'s> {
             let id: ApprovalId = id.parse()?;
             followed.put_questions.insert(id);
             let wrong =
-                |cause| Error::new(Kind::InputInvalid, format!("the answer to {id} does not fit: {cause}"));
+                |cause| Error::new(Kind::InputInvalid, format!("the answer to {id} is invalid: {cause}"));
             let counted = match serde_json::from_value(answer).map_err(wrong) {
                 Ok(answer) => self.record_vote(id, answer).await.map(drop),
                 Err(error) => Err(error),
@@ -330,7 +330,7 @@ impl<'s> AgentCall<'s> {
     ) -> Result<Option<CallToolResponse>, Error> {
         followed.open_question = None;
         let unasked =
-            |cause| Error::new(Kind::InputInvalid, format!("the client could not ask for {id}: {cause}"));
+            |cause| Error::new(Kind::InputInvalid, format!("the client could not show {id}: {cause}"));
         let counted = match answer.map_err(unasked) {
             Ok(answer) => self.record_vote(id, answer).await.map(drop),
             Err(error) => Err(error),
@@ -374,7 +374,7 @@ impl<'s> AgentCall<'s> {
         let text = match what {
             LiveEventKind::Text { text, .. } | LiveEventKind::Output { text, .. } => text,
             LiveEventKind::Progress { note, .. } => note,
-            LiveEventKind::Retracted { .. } => "· what was said is void; the model begins anew".to_owned(),
+            LiveEventKind::Retracted { .. } => "· discard the text above; the model starts again".to_owned(),
             _ => return,
         };
         followed.notifications += 1;
@@ -501,7 +501,7 @@ fn waiting_result(followed: &FollowedTurn, questions: &[ApprovalQuestion]) -> Ca
     };
     let list: Vec<String> = questions.iter().map(told).collect();
     let text = format!(
-        "This waits for a person to approve it; the agent cannot, and nor can you:\n{}\nOnce that is done, call this tool again \
+        "A person must approve these calls; neither the agent nor you may do it:\n{}\nThen call this tool again \
          with {{\"turn\": \"{}\"}}.",
         list.join("\n"),
         followed.turn
@@ -511,7 +511,7 @@ fn waiting_result(followed: &FollowedTurn, questions: &[ApprovalQuestion]) -> Ca
 
 fn running_result(followed: &FollowedTurn) -> CallToolResult {
     let text = format!(
-        "The turn goes on and is not over yet. Call this tool again with {{\"turn\": \"{}\"}} to wait for it.",
+        "The turn is still running. Call this tool again with {{\"turn\": \"{}\"}} to wait for it.",
         followed.turn
     );
     turn_result(followed, "running", text)

@@ -21,7 +21,7 @@ impl AgentCallArguments {
     /// Parses the arguments of a call.
     pub(crate) fn read(arguments: Option<JsonObject>) -> Result<Self, Error> {
         serde_json::from_value(Value::Object(arguments.unwrap_or_default()))
-            .map_err(|cause| Error::new(Kind::InputInvalid, format!("the arguments do not fit: {cause}")))
+            .map_err(|cause| Error::new(Kind::InputInvalid, format!("the arguments are invalid: {cause}")))
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn agent_tool(agent: &AgentView) -> Tool {
     let tools: Vec<&str> = package.tools.iter().map(outlast_vocab::message::ToolName::as_str).collect();
     let uses = if tools.is_empty() { String::new() } else { format!(" It can use: {}.", tools.join(", ")) };
     let description = format!(
-        "Asks the agent `{}`, which answers in a session that outlives this connection.{uses}",
+        "Sends a message to the agent `{}`, which answers in a session that outlives this connection.{uses}",
         agent.name
     );
     let mut tool = Tool::new(agent.name.clone(), description, arguments_schema());
@@ -53,13 +53,11 @@ fn arguments_schema() -> Arc<JsonObject> {
     object(json!({
         "type": "object",
         "properties": {
-            "message": text("What to say to the agent."),
-            "session": text("The session to go on with: the `session` of an earlier result, or a name of your own that opens \
-                one. Without it the agent knows nothing of earlier calls."),
-            "idempotency_key": text("Any text that stands for this request. The same key again is the same turn: it is not run \
-                twice, and its answer is given again."),
-            "schema": { "type": "object", "description": "A JSON Schema that the answer must fit." },
-            "turn": text("Waits for a turn again, by the `turn` of an earlier result, instead of saying something."),
+            "message": text("The message to the agent."),
+            "session": text("The session to continue: the `session` of an earlier result, or a name that you choose for a new session. Without it, the agent does not know earlier calls."),
+            "idempotency_key": text("A key of your choice for this request. If you repeat a request with the same key, it does not run again, and you get the same answer."),
+            "schema": { "type": "object", "description": "A JSON Schema that the answer must match." },
+            "turn": text("The `turn` of an earlier result, to wait for it instead of sending a message."),
         },
         "additionalProperties": false
     }))
@@ -70,10 +68,10 @@ fn result_schema() -> Arc<JsonObject> {
     object(json!({
         "type": "object",
         "properties": {
-            "status": text("`answered`, `refused`, `waiting`, `running`, or how else the turn ended."),
-            "session": text("The session, to go on with."),
+            "status": text("`answered`, `refused`, `waiting`, `running`, or another ending of the turn."),
+            "session": text("The session, for further calls."),
             "turn": text("The turn."),
-            "answer": { "description": "The answer as a value, where a `schema` was given." },
+            "answer": { "description": "The answer as a JSON value, if a `schema` was given." },
             "waits": { "type": "array", "description": "What the turn waits for.", "items": { "type": "object" } },
             "error": { "type": "object", "description": "What went wrong: a stable `code`, its `class`, and `detail`." },
         },

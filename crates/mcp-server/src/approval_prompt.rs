@@ -69,7 +69,9 @@ pub(crate) fn approval_form(question: &ApprovalQuestion) -> Option<ElicitRequest
         .build();
     let requested_schema = ElicitationSchema::builder()
         .required_enum_schema("decision", decision)
-        .optional_string_with("reason", |text| text.description("Why not; the agent is told."))
+        .optional_string_with("reason", |text| {
+            text.description("The reason for a denial; the agent receives it.")
+        })
         .build()
         .ok()?;
     Some(ElicitRequestParams::FormElicitationParams {
@@ -90,23 +92,23 @@ fn form_text(question: &ApprovalQuestion) -> String {
     let mut lines =
         vec![format!("May the tool `{}` run with these arguments?\n{}", call.tool, pretty(&call.arguments))];
     if let Some(original) = original {
-        lines.push(format!("Somebody has changed them; the model asked for:\n{}", pretty(original)));
+        lines.push(format!("They were edited; the model requested:\n{}", pretty(original)));
     }
     if let Some(ruling) = &call.ruling {
-        lines.extend(ruling.preview.iter().map(|preview| format!("What it would do: {preview}")));
+        lines.extend(ruling.preview.iter().map(|preview| format!("Preview: {preview}")));
         let reason = ask.reason.as_ref().map(|reason| format!(": {reason}"));
         lines.push(format!(
-            "The rule `{}` wants to be asked{}",
+            "The rule `{}` requires an approval{}",
             ruling.rule,
             reason.as_deref().unwrap_or(".")
         ));
     }
     if !call.labels.is_empty() {
         let sources = serde_json::to_string(&call.labels).unwrap_or_default();
-        lines.push(format!("Untrusted text may have asked for it: {sources}."));
+        lines.push(format!("Untrusted text may have caused it: {sources}."));
     }
     if !call.provenance.is_empty() {
-        lines.push(format!("Where the values that matter come from: {}.", call.provenance));
+        lines.push(format!("Origins of the sensitive values: {}.", call.provenance));
     }
     lines.push(format!("({id} of {turn}, fingerprint {})", canonical_json::fingerprint(&call.arguments)));
     escape_control(&lines.join("\n"))

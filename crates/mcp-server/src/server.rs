@@ -30,8 +30,7 @@ use std::time::Duration;
 use tracing::{Instrument, Span};
 
 /// The instructions that clients receive.
-const INSTRUCTIONS: &str = "Each tool is an agent. A call is a durable turn: give `idempotency_key` so that a call that is made \
-    again is not run twice, and `session` to go on with a conversation. Resources are the sessions.";
+const INSTRUCTIONS: &str = "Each tool is an agent, and each call is a durable turn. Pass `idempotency_key` so that a repeated call does not run twice, and `session` to continue a conversation. Resources are sessions.";
 
 /// The MCP server of one client.
 pub struct McpServer {
@@ -94,7 +93,7 @@ impl McpServer {
     /// Serves standard input and output until the client disconnects.
     pub async fn serve(self) -> Result<(), Error> {
         let broken = |cause: String| {
-            Error::new(Kind::IoFailed, format!("the MCP client cannot be spoken to: {cause}"))
+            Error::new(Kind::IoFailed, format!("the connection to the MCP client failed: {cause}"))
         };
         let streams = (tokio::io::stdin(), tokio::io::stdout());
         let running = ServiceExt::serve(self, streams).await.map_err(|cause| broken(cause.to_string()))?;
@@ -107,7 +106,7 @@ impl McpServer {
             ClientRights::SingleClient(runtime) => Ok(runtime.as_ref().clone()),
             ClientRights::PerRequest => request_caller(extensions)
                 .map(|McpCaller { runtime, .. }| runtime.clone())
-                .ok_or_else(|| ErrorData::internal_error("the request does not say who asks", None)),
+                .ok_or_else(|| ErrorData::internal_error("the request has no caller", None)),
         }
     }
 
@@ -149,7 +148,7 @@ pub(crate) fn protocol_error(error: &Error) -> ErrorData {
 /// Returns the error text for the caller. Internal errors name files and machines, so they only go to the log.
 pub(crate) fn public_detail(kind: Kind, detail: &str) -> String {
     if kind.status() >= 500 {
-        "the server could not do this; its log says more".to_owned()
+        "an internal error occurred; the server's log has the details".to_owned()
     } else {
         detail.to_owned()
     }

@@ -59,7 +59,7 @@ impl McpCursors {
         signed: &'a str,
     ) -> Result<&'a str, Error> {
         let wrong =
-            || Error::new(Kind::InputInvalid, format!("expected a place that was given out for {list}"));
+            || Error::new(Kind::InputInvalid, format!("expected a cursor that was returned for {list}"));
         let (signature, place) = signed.split_once('.').ok_or_else(wrong)?;
         let signature: Hash = signature.parse().map_err(|_| wrong())?;
         if self.signature(reach, list, place).eq_constant_time(&signature) { Ok(place) } else { Err(wrong()) }
@@ -114,7 +114,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
         let end = file_name(form);
         ResourceTemplate::new(format!("outlast://sessions/{{session}}/{end}{{?before}}"), format!("session as {what}"))
             .with_description(format!(
-                "What was said in a session, as {what}, the newest page. A page that has older ones names the next `before`."
+                "The messages of a session, as {what}, newest page. If there are older pages, the page contains the next `before`."
             ))
             .with_mime_type(form.media_type())
     };
@@ -182,7 +182,7 @@ fn parse_uri(uri: &str) -> Result<(SessionId, TranscriptFormat, Option<&str>), E
 }
 
 fn parse_node(place: &str) -> Result<NodeRef, Error> {
-    let wrong = || Error::new(Kind::InputInvalid, "the place of a page is not one");
+    let wrong = || Error::new(Kind::InputInvalid, "the cursor of a page is invalid");
     let (session, seq) = place.rsplit_once('_').ok_or_else(wrong)?;
     Ok(NodeRef { session: session.parse()?, seq: Seq(seq.parse().map_err(|_| wrong())?) })
 }

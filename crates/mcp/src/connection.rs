@@ -99,8 +99,9 @@ impl McpConnection {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
                 if let Some(name) = bearer {
                     let token = std::env::var(name).map_err(|_| {
-                        let why =
-                            format!("the environment has no variable `{name}`, which proves who we are");
+                        let why = format!(
+                            "the environment variable `{name}`, which contains the credentials, is not set"
+                        );
                         unavailable(&server.name, &why)
                     })?;
                     config = config.auth_header(token);
@@ -159,7 +160,7 @@ impl McpConnection {
         let Some(how) = self.shared.disabled().get(tool).copied() else { return Ok(()) };
         let server = &self.shared.server;
         let detail = format!(
-            "`{server}.{tool}` {how} since it was accepted; look at it with `outlast mcp test {server}`, then \
+            "`{server}.{tool}` {how} since it was accepted; review it with `outlast mcp test {server}`, then \
              `outlast mcp accept {server}`"
         );
         Err(Error::new(Kind::McpChanged, detail))
@@ -285,7 +286,7 @@ async fn with_timeout<T>(server: &str, said: impl Future<Output = Result<T, Erro
 }
 
 pub(crate) fn unavailable(server: &str, why: &str) -> Error {
-    Error::new(Kind::McpUnavailable, format!("the MCP server `{server}` is not there: {}", shown(why)))
+    Error::new(Kind::McpUnavailable, format!("the MCP server `{server}` is not available: {}", shown(why)))
 }
 
 /// Returns the root cause of an error. The outer errors add no information.

@@ -70,7 +70,9 @@ impl InFlightCall {
         if let Some(work) = work {
             work.abort();
         }
-        self.finish(Err(ServiceError::Cancelled { reason: Some("nobody answered its question".to_owned()) }));
+        self.finish(Err(ServiceError::Cancelled {
+            reason: Some("its question was not answered".to_owned()),
+        }));
     }
 
     /// Returns whether the server is working on this call.

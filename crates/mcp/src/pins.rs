@@ -158,7 +158,7 @@ fn check(server: &str, tools: &[ToolDefinition]) -> Result<(), Error> {
     for tool in tools {
         tool.tool_name(server)?;
         if let Some(other) = seen.insert(lookalike_key(&tool.name), &tool.name) {
-            let detail = format!("`{}` and `{other}` of the server `{server}` look alike", tool.name);
+            let detail = format!("`{}` and `{other}` of the server `{server}` are too similar", tool.name);
             return Err(Error::new(Kind::ToolDuplicate, detail));
         }
     }
@@ -251,11 +251,11 @@ mod tests {
         };
         assert_eq!(
             refused(&["list", "1ist"]),
-            "tool.duplicate: `1ist` and `list` of the server `files` look alike"
+            "tool.duplicate: `1ist` and `list` of the server `files` are too similar"
         );
         assert_eq!(
             refused(&["read", "Read"]),
-            "tool.duplicate: `Read` and `read` of the server `files` look alike"
+            "tool.duplicate: `Read` and `read` of the server `files` are too similar"
         );
         assert_eq!(
             refused(&["rеad"]),

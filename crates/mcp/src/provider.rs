@@ -251,7 +251,7 @@ impl McpTools {
             if let Some(other) = looks.insert(lookalike_key(name), name.clone()) {
                 return Err(Error::new(
                     Kind::ConfigInvalid,
-                    format!("the servers `{name}` and `{other}` look alike"),
+                    format!("the names of the servers `{name}` and `{other}` are too similar"),
                 ));
             }
             let wanted = |definition: &&ToolDefinition| {
@@ -406,8 +406,7 @@ impl ServerEntry {
             if lost && !prepared.class.may_repeat() {
                 let name = &self.server.name;
                 return Err(failed(format!(
-                    "the MCP server `{name}` waited for an answer when the program ended, or for too long; nobody knows \
-                     what became of the call"
+                    "the MCP server `{name}` was waiting for an answer when the program ended, or for too long; the outcome of the call is unknown"
                 )));
             }
         }

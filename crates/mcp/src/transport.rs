@@ -214,8 +214,7 @@ impl AsyncRead for LineLimitedReader {
             None => self.line + new.len(),
         };
         if self.line > MESSAGE_BYTES {
-            let detail =
-                format!("a message of the server is longer than the {MESSAGE_BYTES} bytes it may have");
+            let detail = format!("a message of the server is longer than {MESSAGE_BYTES} bytes");
             return Poll::Ready(Err(io::Error::other(detail)));
         }
         read

@@ -51,7 +51,7 @@ pub(crate) async fn remove_staged(folder: PathBuf, before: Millis) -> Result<(),
         Ok(())
     });
     removed.await.unwrap_or_else(|cause| Err(io::Error::other(cause))).map_err(|cause: io::Error| {
-        let detail = format!("what cut-off puts left cannot be removed: {cause}");
+        let detail = format!("leftovers of interrupted uploads cannot be removed: {cause}");
         Error::new(Kind::AttachmentUnavailable, detail).because(cause)
     })
 }

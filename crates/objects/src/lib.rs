@@ -84,7 +84,7 @@ impl ObjectContents {
     }
 
     fn failed(&self, cause: Cause) -> Error {
-        let detail = format!("{} does not keep or give contents: {cause}", self.location);
+        let detail = format!("{} cannot store or read content: {cause}", self.location);
         Error::new(Kind::AttachmentUnavailable, detail).because(cause)
     }
 
@@ -266,7 +266,10 @@ fn written(meta: &ObjectMeta) -> Millis {
 fn random_name() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|cause| {
-        Error::new(Kind::IoFailed, format!("the system gave no random bytes for a name: {cause}"))
+        Error::new(
+            Kind::IoFailed,
+            format!("the operating system returned no random bytes for a name: {cause}"),
+        )
     })?;
     Ok(format!("{:032x}", u128::from_be_bytes(random)))
 }

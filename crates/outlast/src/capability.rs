@@ -62,7 +62,7 @@ impl Builder {
                 self.capability_definitions.iter().map(|known| known.name.as_str()).collect();
             names.sort_unstable();
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let detail = format!("the capability `{name}` is not there; there are: {there}");
+            let detail = format!("the capability `{name}` does not exist; there are: {there}");
             return Err(Error::new(Kind::CapabilityUnknown, detail));
         };
         let Capability { needs, add, .. } = self.capability_definitions.remove(at);

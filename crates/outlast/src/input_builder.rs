@@ -65,7 +65,10 @@ impl InputBuilder {
     /// turn.
     pub fn plugin_input<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
         let value = serde_json::to_value(input).map_err(|cause| {
-            Error::new(Kind::InputInvalid, format!("what is for `{}` does not fit JSON: {cause}", P::NAME))
+            Error::new(
+                Kind::InputInvalid,
+                format!("the data for `{}` cannot be written as JSON: {cause}", P::NAME),
+            )
         })?;
         self.plugins.insert(P::NAME.parse()?, value);
         Ok(self)

@@ -223,7 +223,7 @@ impl Turn {
     pub async fn answer_as<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let value = value_of(&self.answer().await?)?;
         T::deserialize(value).map_err(|cause| {
-            let detail = format!("the answer fits its schema, but not the type: {cause}");
+            let detail = format!("the answer matches its schema, but not the type: {cause}");
             Error::new(Kind::OutputInvalid, detail)
         })
     }

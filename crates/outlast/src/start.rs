@@ -140,7 +140,7 @@ impl Builder {
     pub fn into_single_agent(self) -> Result<AgentBundle, Error> {
         if !self.agent.plugins.is_empty() {
             let detail = format!(
-                "the agent `{}` brings plug-ins, and a runtime takes those when it starts; add it with \
+                "the agent `{}` has plug-ins, which must be known when the runtime starts; add it with \
                  `Builder::add_agent`",
                 self.agent.name
             );
@@ -174,7 +174,7 @@ mod tests {
         let refused = clerk.into_single_agent().err().unwrap();
         assert_eq!(
             refused.to_string(),
-            "config.invalid: the agent `clerk` brings plug-ins, and a runtime takes those when it starts; add it with \
+            "config.invalid: the agent `clerk` has plug-ins, which must be known when the runtime starts; add it with \
              `Builder::add_agent`"
         );
     }
@@ -186,8 +186,7 @@ mod tests {
         let refused = builder.check_database(Path::new("/no/data/outlast.db")).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "config.invalid: the MCP server `files` of the agent `clerk` may change everything in /no/data, and the database \
-             /no/data/outlast.db lies there; give one of them a directory of its own"
+            "config.invalid: the MCP server `files` of the agent `clerk` may change everything in /no/data, which contains the database /no/data/outlast.db; use separate directories"
         );
     }
 }

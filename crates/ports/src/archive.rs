@@ -119,7 +119,7 @@ pub fn content_line(bytes: &[u8]) -> ArchiveLine {
 
 /// Decodes the bytes of a content line.
 pub fn decode_content(line: &ContentLine) -> Result<Vec<u8>, String> {
-    STANDARD.decode(&line.base64).map_err(|cause| format!("its content is no base64: {cause}"))
+    STANDARD.decode(&line.base64).map_err(|cause| format!("its content is not valid base64: {cause}"))
 }
 
 /// Reads an archive line by line. It verifies the checksum of every line. [`check()`] verifies what the lines say.
@@ -153,9 +153,7 @@ impl<R: BufRead> ArchiveLineReader<R> {
             if self.ended {
                 return Ok(None);
             }
-            return Err(self.error_at_line(
-                "the file ends here, but an archive ends with a line that says so; it was cut",
-            ));
+            return Err(self.error_at_line("the file is truncated: the last line of an archive is missing"));
         };
         if self.ended {
             return Err(self.error_at_line("something follows the end of the archive"));
@@ -189,9 +187,9 @@ impl<R: BufRead> ArchiveLineReader<R> {
             _ if !ends && read as u64 == most => {
                 Err(format!("it is longer than archive_line_bytes, which is {ARCHIVE_LINE_BYTES}"))
             }
-            _ if !ends => Err("it has no end; the file was cut".to_owned()),
+            _ if !ends => Err("it has no end; the file is truncated".to_owned()),
             Ok(text) => Ok(text),
-            Err(_) => Err("it is no text in UTF-8".to_owned()),
+            Err(_) => Err("it is not UTF-8 text".to_owned()),
         };
         text.map(Some).map_err(|what| self.error_at_line(&what))
     }

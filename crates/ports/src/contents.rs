@@ -93,7 +93,7 @@ pub fn verify_content(stored: StoredContent, pieces: ByteStream<'_>) -> ByteStre
 
 fn corrupt_content(StoredContent { content, bytes }: StoredContent, found: u64) -> Error {
     let detail =
-        format!("the content {content} has {bytes} bytes, but the {found} that were read do not fit it");
+        format!("the content {content} has {bytes} bytes, but {found} bytes that do not match it were read");
     Error::new(Kind::AttachmentCorrupt, detail)
 }
 

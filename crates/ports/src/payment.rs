@@ -46,7 +46,7 @@ pub struct Payments(Arc<dyn CallPayments>);
 impl Needs for Payments {
     fn check(services: &Services) -> Result<(), Error> {
         services.find::<PaymentsEnabled>().map(drop).map_err(|_| {
-            let detail = "a tool needs to pay, but no payment authority is configured";
+            let detail = "a tool requires payments, but no payment authority is configured";
             Error::new(Kind::PortMissing, detail)
         })
     }

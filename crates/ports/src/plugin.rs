@@ -191,14 +191,14 @@ fn state_of<P: Plugin>(state: Option<Value>) -> Result<P::State, Error> {
     let Some(state) = state else { return Ok(P::State::default()) };
     serde_json::from_value(state).map_err(|cause| {
         let detail =
-            format!("the state of the plug-in `{}` in this session does not decode: {cause}", P::NAME);
+            format!("the state of the plug-in `{}` in this session cannot be decoded: {cause}", P::NAME);
         Error::new(Kind::PluginInvalid, detail)
     })
 }
 
 fn input_of<P: Plugin>(input: Value) -> Result<P::Input, Error> {
     serde_json::from_value(input).map_err(|cause| {
-        let detail = format!("what the input carries for the plug-in `{}` does not fit it: {cause}", P::NAME);
+        let detail = format!("the input's data for the plug-in `{}` is invalid: {cause}", P::NAME);
         Error::new(Kind::PluginInvalid, detail)
     })
 }
@@ -217,7 +217,7 @@ impl InstalledPlugin {
     pub fn new<P: Plugin>(plugin: P, options: impl Serialize) -> Result<Self, Error> {
         let name: PluginName = P::NAME.parse()?;
         let unfit = |cause: serde_json::Error| {
-            let detail = format!("the options of the plug-in `{name}` do not fit it: {cause}");
+            let detail = format!("the options of the plug-in `{name}` are invalid: {cause}");
             Error::new(Kind::PluginInvalid, detail)
         };
         let options = serde_json::to_value(options).and_then(serde_json::from_value).map_err(unfit)?;
@@ -283,7 +283,7 @@ impl<P: Plugin> PluginAccess<P> {
     /// Replaces the state in this session. The change commits with the result of the call.
     pub fn keep(&self, state: &P::State) -> Result<(), Error> {
         let state = serde_json::to_value(state).map_err(|cause| {
-            let detail = format!("the state of the plug-in `{}` does not fit JSON: {cause}", P::NAME);
+            let detail = format!("the state of the plug-in `{}` cannot be written as JSON: {cause}", P::NAME);
             Error::new(Kind::PluginInvalid, detail)
         })?;
         self.scope.set_plugin_state(&self.name, state)

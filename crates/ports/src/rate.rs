@@ -87,7 +87,7 @@ impl RateLimiter for LocalRateLimiter {
 /// The failure of a call that a rate rejects.
 pub fn rejection_of(rate: &RateName, free: Millis, now: Millis) -> Failure {
     let seconds = now.until(free).as_millis().div_ceil(1_000);
-    Failure::new(Kind::RateExceeded, format!("the rate `{rate}` has no room for {seconds} s; ask again then"))
+    Failure::new(Kind::RateExceeded, format!("the rate `{rate}` is exhausted for {seconds} s; retry then"))
 }
 
 /// The rates that a store keeps.

@@ -186,7 +186,7 @@ impl Steps {
 
 fn json(value: &impl Serialize) -> Result<Value, Error> {
     serde_json::to_value(value)
-        .map_err(|cause| Error::new(Kind::ToolFailed, format!("a value does not fit JSON: {cause}")))
+        .map_err(|cause| Error::new(Kind::ToolFailed, format!("a value cannot be written as JSON: {cause}")))
 }
 
 impl Timer {
@@ -316,7 +316,10 @@ impl Models {
         let reply = self.call(question).await?;
         let answer = text_of(&reply.parts);
         serde_json::from_str(answer.trim()).map_err(|cause| {
-            Error::new(Kind::OutputInvalid, format!("the answer fits its schema, but not the type: {cause}"))
+            Error::new(
+                Kind::OutputInvalid,
+                format!("the answer matches its schema, but not the type: {cause}"),
+            )
         })
     }
 

@@ -140,7 +140,7 @@ pub trait Sink: Send + Sync {
 
     /// Sends a test message and returns the response. Fails like a delivery, and is never retried.
     fn send_test(&self, _id: DeliveryId, _now: Millis) -> ResultFuture<'_, String> {
-        let detail = format!("only webhooks are tried out, and this goes to {}", self.place());
+        let detail = format!("only webhooks can be tested, and this sink is {}", self.place());
         Box::pin(async { Err(Error::new(Kind::InputInvalid, detail)) })
     }
 }
@@ -213,7 +213,7 @@ impl SubscribedSink {
         self.subscription.on = on?;
         if self.subscription.on.is_empty() {
             let names = SinkTopic::ALL.map(SinkTopic::name).join(", ");
-            let detail = format!("expected at least one thing that a sink is told of: {names}");
+            let detail = format!("expected at least one event to deliver: {names}");
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         Ok(self)
@@ -226,14 +226,13 @@ impl SubscribedSink {
         for name in names {
             let name = name.as_ref();
             if !known.contains(&name) {
-                let detail =
-                    format!("expected ways in which a turn ends ({}), got `{name}`", known.join(", "));
+                let detail = format!("expected outcomes of a turn ({}), got `{name}`", known.join(", "));
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
             wanted.push(name.to_owned());
         }
         if wanted.is_empty() {
-            let detail = format!("expected at least one way in which a turn ends: {}", known.join(", "));
+            let detail = format!("expected at least one outcome of a turn: {}", known.join(", "));
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         self.subscription.ends = Some(wanted);

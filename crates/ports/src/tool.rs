@@ -46,9 +46,9 @@ pub enum ToolRunOutcome {
 
 /// Converts a serialisable value to a result.
 pub fn done(value: impl Serialize) -> Result<ToolRunOutcome, Error> {
-    serde_json::to_value(value)
-        .map(ToolRunOutcome::Completed)
-        .map_err(|cause| Error::new(Kind::ToolFailed, format!("the result does not fit JSON: {cause}")))
+    serde_json::to_value(value).map(ToolRunOutcome::Completed).map_err(|cause| {
+        Error::new(Kind::ToolFailed, format!("the result cannot be written as JSON: {cause}"))
+    })
 }
 
 /// Creates a permanent failure that is reported to the model. It is not retried.

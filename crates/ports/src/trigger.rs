@@ -49,7 +49,10 @@ impl ExternalEvent {
     /// Adds data for a plug-in.
     pub fn with_plugin_input<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
         let value = serde_json::to_value(input).map_err(|cause| {
-            Error::new(Kind::InputInvalid, format!("what is for `{}` does not fit JSON: {cause}", P::NAME))
+            Error::new(
+                Kind::InputInvalid,
+                format!("the data for `{}` cannot be written as JSON: {cause}", P::NAME),
+            )
         })?;
         self.plugins.insert(P::NAME.parse()?, value);
         Ok(self)

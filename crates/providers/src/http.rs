@@ -62,7 +62,7 @@ impl Endpoint {
                 Api::Gemini => (HeaderName::from_static("x-goog-api-key"), secret.reveal().to_owned()),
             };
             let mut value = HeaderValue::try_from(value)
-                .map_err(|_| "expected a key of letters and signs that fit a header".to_owned())?;
+                .map_err(|_| "expected a key of characters that are allowed in a header".to_owned())?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }

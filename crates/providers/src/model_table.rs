@@ -36,10 +36,10 @@ fn price(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "object",
         "properties": {
-            "input": dollars("What the model reads, like `1.25`."),
-            "output": dollars("What it says and thinks."),
-            "cache_read": dollars("What it reads from the prompt cache; as `input` when absent."),
-            "cache_write": dollars("What it writes to the prompt cache; as `input` when absent."),
+            "input": dollars("The price of input tokens, like `1.25`."),
+            "output": dollars("The price of output and reasoning tokens."),
+            "cache_read": dollars("The price of tokens read from the prompt cache; default: `input`."),
+            "cache_write": dollars("The price of tokens written to the prompt cache; default: `input`."),
         },
         "required": ["input", "output"],
         "additionalProperties": false,

@@ -263,7 +263,7 @@ impl PrefixWatch {
         if let Some(changed) = self.changed() {
             tracing::warn!(
                 %session, %model, usage.cache_read, changed,
-                "the prompt no longer begins as the one before, so the provider's cache serves it only up to there"
+                "the start of the prompt has changed, so the provider's cache covers only the part before the change"
             );
         }
     }

@@ -77,7 +77,7 @@ fn body_error(cause: sse_stream::Error) -> Error {
                 BodyError::Body(detail) => Error::new(Kind::ModelCut, detail),
             },
             Err(cause) => {
-                Error::new(Kind::Internal, format!("a body broke off for an unknown reason: {cause}"))
+                Error::new(Kind::Internal, format!("the body was interrupted for an unknown reason: {cause}"))
             }
         },
         cause => {
@@ -160,7 +160,7 @@ impl Stream for LimitedBody<'_> {
                 self.has_new_bytes.store(true, Ordering::Relaxed);
                 Some(Ok(self.take_allowed(chunk)))
             }
-            Some(Err(cause)) => Some(Err(BodyError::Body(format!("the stream broke off: {cause}")))),
+            Some(Err(cause)) => Some(Err(BodyError::Body(format!("the stream was interrupted: {cause}")))),
             None => None,
         })
     }
@@ -288,6 +288,6 @@ mod tests {
             .pop()
             .unwrap()
             .unwrap_err();
-        assert_eq!(last.to_string(), "model.cut: the stream broke off: connection reset");
+        assert_eq!(last.to_string(), "model.cut: the stream was interrupted: connection reset");
     }
 }

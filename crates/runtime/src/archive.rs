@@ -135,7 +135,8 @@ impl Export {
             self.store.export_records(page, self.packages.clone()).await?;
         self.packages.extend(packages.iter().map(|package| package.hash));
         let Some(last) = records.last() else {
-            let detail = format!("record {} of {session} is gone; was it deleted meanwhile?", after.0 + 1);
+            let detail =
+                format!("record {} of {session} is missing; was the session deleted meanwhile?", after.0 + 1);
             return Err(Error::new(Kind::SessionNotFound, detail));
         };
         part.after = last.seq;

@@ -53,7 +53,7 @@ pub fn read_from<'a>(reader: impl AsyncRead + Send + 'a) -> ByteStream<'a> {
     Box::pin(stream::try_unfold(reader, |mut reader| async move {
         let mut piece = BytesMut::with_capacity(READ);
         let read = reader.read_buf(&mut piece).await.map_err(|cause| {
-            let detail = format!("what was to be attached cannot be read: {cause}");
+            let detail = format!("the file to attach cannot be read: {cause}");
             Error::new(Kind::IoFailed, detail).because(cause)
         })?;
         Ok((read > 0).then(|| (piece.freeze(), reader)))
@@ -230,7 +230,7 @@ impl Attachments {
     fn outside(&self) -> Result<&dyn ContentStorage, Error> {
         self.contents.as_deref().ok_or_else(|| {
             let detail =
-                "the content lies outside the database, and nobody said where; see `[attachments] store`";
+                "the content is stored outside the database, but no store is configured; set `store` in `[attachments]`";
             Error::new(Kind::AttachmentUnavailable, detail)
         })
     }

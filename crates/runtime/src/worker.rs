@@ -342,8 +342,7 @@ impl Runtime {
     pub async fn try_sink(&self, sink: &str) -> Result<String, Error> {
         let outlet =
             self.outlets().iter().find(|outlet| outlet.subscription.name == sink).ok_or_else(|| {
-                let detail =
-                    format!("no sink is called `{sink}` here; `outlast sinks` lists those that there are");
+                let detail = format!("no sink is called `{sink}` here; `outlast sinks` lists the sinks");
                 Error::new(Kind::DeliveryNotFound, detail)
             })?;
         let now = self.now();

@@ -104,7 +104,8 @@ async fn openapi() -> Result<impl IntoResponse, ApiError> {
     let sent = if let Some(sent) = SENT.get() {
         sent.clone()
     } else {
-        let no_json = |cause| Error::new(Kind::Internal, "the document is no JSON").because(cause);
+        let no_json =
+            |cause| Error::new(Kind::Internal, "the document cannot be written as JSON").because(cause);
         let made = document().to_json().map_err(no_json)?;
         SENT.get_or_init(|| made.into()).clone()
     };
@@ -155,7 +156,7 @@ async fn route_not_found(uri: Uri) -> ApiError {
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let path = outlast_vocab::message::shown(uri.path()).into_owned();
-    Error::new(Kind::RouteMethod, format!("`{path}` does not know the method {method}")).into()
+    Error::new(Kind::RouteMethod, format!("`{path}` does not support the method {method}")).into()
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(crate) fn routes() -> Router<ServerState> {
 /// Shows the question of a link, and decides nothing.
 async fn show(State(shared): State<ServerState>, Path(link): Path<String>) -> Response {
     match shared.http.runtime.open_link(&link).await {
-        Ok(linked) => page(StatusCode::OK, "An approval is wanted", &question_html(&linked)),
+        Ok(linked) => page(StatusCode::OK, "An approval is required", &question_html(&linked)),
         Err(error) => unusable_link_page(error),
     }
 }
@@ -71,9 +71,11 @@ async fn decide(State(shared): State<ServerState>, Path(link): Path<String>, req
 fn vote_text(voted: &VoteOutcome) -> String {
     match voted {
         VoteOutcome::MoreNeeded { votes, of } => {
-            format!("Your approval counts. It takes {of} of them; {votes} are there.")
+            format!("Your approval is recorded: {votes} of {of} required approvals.")
         }
-        VoteOutcome::Decided(ResolveResult { .. }) => "It is decided, and the agent goes on.".to_owned(),
+        VoteOutcome::Decided(ResolveResult { .. }) => {
+            "The approval is decided, and the agent continues.".to_owned()
+        }
     }
 }
 
@@ -122,19 +124,19 @@ fn question_html(linked: &OpenedApprovalLink) -> String {
     let call = &question.call;
     let ruling = call.ruling.as_ref();
     let mut html = format!(
-        "<p>The agent wants to call <strong>{}</strong> with exactly this:</p>",
+        "<p>The agent wants to call <strong>{}</strong> with exactly these arguments:</p>",
         escape_html(call.tool.as_str())
     );
     let _ = write!(html, "<pre>{}</pre>", json_html(&call.arguments));
     if let Some(original) = &question.original {
         let _ = write!(
             html,
-            "<p>Somebody has changed it. The model asked for this:</p><pre>{}</pre>",
+            "<p>The arguments were edited. The model requested these:</p><pre>{}</pre>",
             json_html(original)
         );
     }
     if let Some(preview) = ruling.and_then(|ruling| ruling.preview.as_deref()) {
-        let _ = write!(html, "<p>The tool says what it would do:</p><pre>{}</pre>", escape_html(preview));
+        let _ = write!(html, "<p>Preview by the tool:</p><pre>{}</pre>", escape_html(preview));
     }
     html.push_str("<dl>");
     let mut row = |name: &str, value: &str| {
@@ -148,12 +150,12 @@ fn question_html(linked: &OpenedApprovalLink) -> String {
     }
     if !call.labels.is_empty() {
         row(
-            "Untrusted text that may have asked for it",
+            "Untrusted text that may have caused it",
             &serde_json::to_string(&call.labels).unwrap_or_default(),
         );
     }
     if !call.provenance.is_empty() {
-        row("Where the values that matter come from", &call.provenance.to_string());
+        row("Origins of the sensitive values", &call.provenance.to_string());
     }
     let votes: Vec<&str> = question.votes.iter().map(|vote| vote.by.as_str()).collect();
     if !votes.is_empty() {
@@ -164,13 +166,13 @@ fn question_html(linked: &OpenedApprovalLink) -> String {
     row("Question", &question.id.to_string());
     row("You are", &by.name());
     if let Some(Millis(expires)) = question.wait.deadline {
-        row("Silence is a no at", &utc(expires));
+        row("Denied without an answer at", &utc(expires));
     }
     html.push_str("</dl><form method=\"post\">");
     html.push_str(match says {
         LinkAnswer::Approve => "<button type=\"submit\">Approve</button>",
         LinkAnswer::Deny => {
-            "<p><label for=\"reason\">Why not (the model is told)</label></p>\
+            "<p><label for=\"reason\">Reason (the model receives it)</label></p>\
              <p><textarea id=\"reason\" name=\"reason\" rows=\"3\" maxlength=\"2000\"></textarea></p>\
              <button type=\"submit\">Deny</button>"
         }
@@ -189,13 +191,13 @@ fn utc(at: u64) -> String {
 fn unusable_link_page(error: Error) -> Response {
     let kind = error.kind();
     let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let detail = if status.is_server_error() { "the server could not do this" } else { error.detail() };
+    let detail = if status.is_server_error() { "an internal error occurred" } else { error.detail() };
     let body = format!(
-        "<p>{}.</p><p>Nothing was decided by this. <code>{}</code></p>",
+        "<p>{}.</p><p>This request decided nothing. <code>{}</code></p>",
         escape_html(detail),
         escape_html(kind.code())
     );
-    let mut response = page(status, "This link decides nothing", &body);
+    let mut response = page(status, "This link is not valid", &body);
     response.extensions_mut().insert(ErrorCause(Arc::new(error)));
     response
 }

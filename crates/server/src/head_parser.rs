@@ -51,18 +51,19 @@ impl HeadFault {
     pub(crate) fn error(self) -> Error {
         let detail = match self {
             Self::TooLarge { most } => {
-                let detail =
-                    format!("header_bytes is limited to {most}, but the head of this request is longer");
+                let detail = format!(
+                    "header_bytes is limited to {most}, but the header section of this request is longer"
+                );
                 return Error::new(Kind::LimitExceeded, detail);
             }
-            Self::BareLineBreak => "a line of the request's head ends in CR or LF alone; expected both",
-            Self::ControlCharacter => "the request's head has a control character",
-            Self::FoldedHeader => "a header of the request goes on in the next line; expected one line",
-            Self::HeaderName => "a header of the request has a blank in its name, or no name",
+            Self::BareLineBreak => "a header line of the request ends in CR or LF alone; expected both",
+            Self::ControlCharacter => "the request's header section contains a control character",
+            Self::FoldedHeader => "a header of the request continues on the next line; expected one line",
+            Self::HeaderName => "a header of the request has a space in its name, or no name",
             Self::TwoLengths => {
                 "the request has two lengths; expected `content-length` or `transfer-encoding`, once"
             }
-            Self::Length => "the header `content-length` is no number",
+            Self::Length => "the header `content-length` is not a number",
             Self::TransferEncoding => "the header `transfer-encoding` must be `chunked`, in HTTP/1.1",
         };
         Error::new(Kind::InputInvalid, detail)

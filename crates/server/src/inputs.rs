@@ -128,11 +128,11 @@ impl ReceivedInput {
         let Self { request: body, files } = self;
         let TurnInputRequest { text, session_key, agent, overlay, head, schema, .. } = body;
         let TurnInputRequest { delivery, attachments, plugins, .. } = body;
-        let wrong = |cause| Error::new(Kind::InputInvalid, format!("`overlay` does not fit: {cause}"));
+        let wrong = |cause| Error::new(Kind::InputInvalid, format!("`overlay` is invalid: {cause}"));
         let overlay = overlay.map(Overlay::from_json).transpose().map_err(wrong)?;
         let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
         if let (SessionTarget::Id(session), Some(named)) = (&target, session_key) {
-            let detail = format!("the path names {session}; leave `session_key` (`{named}`) away");
+            let detail = format!("the path names {session}; remove `session_key` (`{named}`)");
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         for id in attachments {

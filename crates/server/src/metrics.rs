@@ -59,22 +59,22 @@ impl HttpMetrics {
         let mut gauge = |name: &str, help: &str, value: u64| {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         };
-        gauge("outlast_sessions_driven", "Sessions that this worker drives now.", load.driven as u64);
+        gauge("outlast_sessions_driven", "Sessions that this worker is running.", load.driven as u64);
         gauge(
             "outlast_sessions_driven_most",
-            "Sessions that it could drive at the same time.",
+            "Sessions that this worker can run at the same time.",
             load.most as u64,
         );
         gauge("outlast_streams_open", "Event streams and downloads that are open.", streams as u64);
-        gauge("outlast_store_bytes", "Bytes that the database takes.", store_bytes);
-        out.push_str("# HELP outlast_http_requests_total Requests that were answered.\n");
+        gauge("outlast_store_bytes", "Size of the database in bytes.", store_bytes);
+        out.push_str("# HELP outlast_http_requests_total Requests with a response.\n");
         out.push_str("# TYPE outlast_http_requests_total counter\n");
         for ((method, route, status), count) in lock(&self.requests).iter() {
             let labels = format!("method=\"{method}\",route=\"{route}\",status=\"{status}\"");
             let _ = writeln!(out, "outlast_http_requests_total{{{labels}}} {count}");
         }
         let took = lock(&self.latency);
-        out.push_str("# HELP outlast_http_request_seconds How long answers took.\n");
+        out.push_str("# HELP outlast_http_request_seconds Duration of responses in seconds.\n");
         out.push_str("# TYPE outlast_http_request_seconds histogram\n");
         for (most, count) in BUCKETS.iter().zip(took.buckets) {
             let _ = writeln!(out, "outlast_http_request_seconds_bucket{{le=\"{most}\"}} {count}");

@@ -54,12 +54,12 @@ impl RerunLimiter {
     /// Returns a permit, if one is free.
     pub(crate) fn acquire(&self) -> Result<RerunPermit, Error> {
         let by = self.rerunner.clone().ok_or_else(|| {
-            Error::new(Kind::RouteNotFound, "this server does not run sessions again; `outlast serve` does")
+            Error::new(Kind::RouteNotFound, "this server does not support reruns; `outlast serve` does")
         })?;
         let room = self.permits.clone().try_acquire_owned().map_err(|_| {
             Error::new(
                 Kind::ServerBusy,
-                "as many sessions are run again as this server may (`reruns`); try again later",
+                "the maximum number of reruns (`reruns`) is in progress; retry later",
             )
         })?;
         Ok(RerunPermit { rerunner: by, permit: room })

@@ -105,7 +105,7 @@ impl Server {
     ) -> Result<Self, Error> {
         let runtime = runtime.serving(Access::operator());
         let useless = |cause: std::io::Error| {
-            Error::new(Kind::IoFailed, format!("the socket is of no use: {cause}")).because(cause)
+            Error::new(Kind::IoFailed, format!("the socket cannot be used: {cause}")).because(cause)
         };
         let address = socket.local_addr().map_err(useless)?;
         check_keys(&runtime, address).await?;
@@ -259,7 +259,7 @@ impl Server {
         let told = async { while turned_away.next().await.is_some() {} };
         tokio::select! {
             _ = future::join(line.stop(), told) => {}
-            () = tokio::time::sleep(limits.drain) => tracing::warn!("requests were cut off at the shutdown"),
+            () = tokio::time::sleep(limits.drain) => tracing::warn!("requests were interrupted by the shutdown"),
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ async fn check_keys(runtime: &Runtime, address: SocketAddr) -> Result<(), Error>
         return Ok(());
     }
     let detail = format!(
-        "{address} can be reached from other machines, and there is no API key that lets anybody in; make one with \
+        "{address} can be reached from other machines, and there is no API key; create one with \
          `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
     );
     Err(Error::new(Kind::ConfigInvalid, detail))
@@ -297,7 +297,7 @@ impl ConnectionHandler {
     fn spawn_connection(&self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, peer, slot: room } = accepted;
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small answers may be held up");
+            tracing::debug!(%error, "TCP_NODELAY cannot be set; small responses may be delayed");
         }
         let (service, asked) = (self.service.clone(), Arc::new(Notify::new()));
         let (asks, is_stopping) = (asked.clone(), self.stopping.subscribe());
@@ -455,6 +455,6 @@ async fn reject_connection(mut stream: TcpStream, most: usize) {
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
     if let Ok(Err(error)) = tokio::time::timeout(REJECTION_TIMEOUT, told).await {
-        tracing::debug!(%error, "somebody was not told that there is no room");
+        tracing::debug!(%error, "a client over the connection limit was not notified");
     }
 }

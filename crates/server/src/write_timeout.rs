@@ -33,7 +33,7 @@ impl<T> WriteTimeoutStream<T> {
         let most = self.most;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(most)));
         if stalled.as_mut().poll(cx).is_ready() {
-            let why = format!("the client took nothing for {} s", most.as_secs());
+            let why = format!("the client read nothing for {} s", most.as_secs());
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         Poll::Pending

@@ -26,7 +26,7 @@ impl JsonLinesFile {
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         if path.file_name().is_none() || path.is_dir() || !parent_directory(&path).is_dir() {
-            let detail = format!("expected a file in a directory that is there, got `{}`", path.display());
+            let detail = format!("expected a file in an existing directory, got `{}`", path.display());
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         Ok(Self { path })

@@ -49,7 +49,7 @@ impl Sink for ProcessSink {
 }
 
 fn check_exit(ProgramOutput { status, stderr_tail: complained, .. }: &ProgramOutput) -> Result<(), Error> {
-    let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
+    let why = if complained.is_empty() { "standard error is empty" } else { complained };
     let how = match status.code() {
         Some(0) => return Ok(()),
         Some(code) => format!("exit code {code}"),
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(read("id"), format!("{} 1\n", output.id).as_bytes());
         for (script, told) in [
             ("echo no >&2; exit 3", "delivery.failed: exit code 3: no"),
-            ("kill -9 $$", "delivery.failed: ended by signal 9: it says nothing on standard error"),
+            ("kill -9 $$", "delivery.failed: ended by signal 9: standard error is empty"),
         ] {
             let error = shell(script, folder.path()).deliver(&output).await.unwrap_err();
             assert_eq!(error.to_string(), told);

@@ -64,7 +64,7 @@ impl WebhookSecrets {
         // A full stop in an id could be confused with the separator before the time.
         let is_ours = !id.is_empty() && !id.contains('.') && self.matches_any(&message, signature);
         if !is_ours {
-            return Err(wrong("the webhook has no signature of a secret that is known here"));
+            return Err(wrong("the webhook has no signature with a known secret"));
         }
         if (now.0 / 1_000).abs_diff(seconds) > TOLERANCE.as_secs() {
             return Err(wrong("the webhook is more than five minutes away from now"));

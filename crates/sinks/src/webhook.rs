@@ -125,7 +125,7 @@ fn check_response(posted: &PostResponse, sent: Millis) -> Result<String, Error> 
     let PostResponse { status, retry_after, body } = posted;
     let said = String::from_utf8_lossy(body);
     let said = if body.is_empty() { "nothing" } else { &shown(said.trim()) };
-    let answered = format!("it answered {status} and said: {said}");
+    let answered = format!("it responded {status}: {said}");
     let error = |kind| Error::new(kind, answered.clone());
     match status {
         200..=299 => Ok(answered),

@@ -73,10 +73,10 @@ async fn non_success_response_fails_without_following_redirects() {
     assert_eq!(
         told,
         [
-            failed("delivery.failed: it answered 500 and said: broken", 0),
-            failed("delivery.failed: it answered 307 and said: nothing", 0),
-            failed("delivery.gone: it answered 410 and said: nothing", 0),
-            failed("delivery.failed: it answered 503 and said: busy", 90),
+            failed("delivery.failed: it responded 500: broken", 0),
+            failed("delivery.failed: it responded 307: nothing", 0),
+            failed("delivery.gone: it responded 410: nothing", 0),
+            failed("delivery.failed: it responded 503: busy", 90),
             Ok(()),
         ]
     );

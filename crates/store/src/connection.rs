@@ -172,7 +172,8 @@ fn check_location(path: &Path) -> Result<(), Error> {
     }
     match path.parent() {
         Some(parent) if !parent.is_dir() => {
-            let detail = format!("{} cannot be opened: {} is no directory", path.display(), parent.display());
+            let detail =
+                format!("{} cannot be opened: {} is not a directory", path.display(), parent.display());
             Err(Error::new(Kind::IoFailed, detail))
         }
         _ => Ok(()),
@@ -227,8 +228,11 @@ fn make_private(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|cause| {
-        Error::new(Kind::IoFailed, format!("{} cannot be made private: {cause}", path.display()))
-            .because(cause)
+        Error::new(
+            Kind::IoFailed,
+            format!("{} cannot be made accessible only to its owner: {cause}", path.display()),
+        )
+        .because(cause)
     })
 }
 
@@ -247,7 +251,7 @@ fn enable_wal(conn: &Connection, place: &DatabaseLocation, patience: Duration) -
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(mode) => {
                 let detail = format!(
-                    "the file system of {} does not carry a write-ahead log (SQLite stays with `{mode}`)",
+                    "the file system of {} does not support a write-ahead log (SQLite uses `{mode}`)",
                     place.path.display()
                 );
                 return Err(Error::new(Kind::IoFailed, detail));

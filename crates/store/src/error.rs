@@ -18,9 +18,9 @@ fn kind_of(cause: &rusqlite::Error) -> (Kind, &'static str) {
             // The first process that opens the database creates the index of the log anew, and the index
             // grows with the log.
             _ if code.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
-                (Kind::StoreFull, "there is no room for the index of the database's log")
+                (Kind::StoreFull, "no space for the index of the write-ahead log")
             }
-            ErrorCode::SystemIoFailure => (Kind::StoreFailed, "the disk did not do what it was told"),
+            ErrorCode::SystemIoFailure => (Kind::StoreFailed, "a disk operation failed"),
             ErrorCode::DatabaseCorrupt => (Kind::StoreCorrupt, "the database is damaged"),
             ErrorCode::NotADatabase => (Kind::StoreCorrupt, "the file is no SQLite database"),
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied => {
@@ -31,17 +31,19 @@ fn kind_of(cause: &rusqlite::Error) -> (Kind, &'static str) {
             }
             // The file could be opened before, so the system has no free descriptor or hides the directory
             // temporarily. `connect::cannot_open` gives more details when a database is first opened.
-            ErrorCode::CannotOpen => (Kind::StoreBusy, "the system did not open a file of the database"),
-            ErrorCode::TooBig => (Kind::LimitExceeded, "a row is larger than SQLite takes"),
-            _ => (Kind::Internal, "SQLite refused a statement of ours"),
+            ErrorCode::CannotOpen => {
+                (Kind::StoreBusy, "the operating system could not open a file of the database")
+            }
+            ErrorCode::TooBig => (Kind::LimitExceeded, "a row is larger than SQLite allows"),
+            _ => (Kind::Internal, "SQLite rejected a statement"),
         },
         Cause::FromSqlConversionFailure(..)
         | Cause::IntegralValueOutOfRange(..)
         | Cause::InvalidColumnType(..)
-        | Cause::Utf8Error(..) => (Kind::StoreCorrupt, "a row does not have the form it was written in"),
+        | Cause::Utf8Error(..) => (Kind::StoreCorrupt, "a row has an unexpected format"),
         Cause::QueryReturnedNoRows => (Kind::StoreCorrupt, "a row that every database has is missing"),
         Cause::InvalidPath(_) | Cause::NulError(_) => (Kind::IoFailed, "the path cannot be opened"),
-        _ => (Kind::Internal, "SQLite refused a statement of ours"),
+        _ => (Kind::Internal, "SQLite rejected a statement"),
     }
 }
 
@@ -93,7 +95,7 @@ mod tests {
         let odd = rusqlite::Error::IntegralValueOutOfRange(3, -1);
         assert_eq!(
             from_sqlite(odd).to_string(),
-            "store.corrupt: a row does not have the form it was written in: Integer -1 out of range at index 3"
+            "store.corrupt: a row has an unexpected format: Integer -1 out of range at index 3"
         );
     }
 

@@ -503,7 +503,7 @@ pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
         conn.query_one(whose, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(from_sqlite)?;
     if application != APPLICATION_ID && (application, objects) != (0, 0) {
         let detail = format!(
-            "{} is an SQLite database, but not one of Outlast (its application id is {application}, not {APPLICATION_ID}); \
+            "{} is an SQLite database, but not of Outlast (its application id is {application}, not {APPLICATION_ID}); \
              nothing was written",
             path.display()
         );
@@ -613,7 +613,10 @@ pub(crate) fn place(org: u128, session: i64) -> String {
 fn begin(conn: &Connection) -> Result<(), Error> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).map_err(|cause| {
-        Error::new(Kind::IoFailed, format!("the system gave no random bytes for a new database: {cause}"))
+        Error::new(
+            Kind::IoFailed,
+            format!("the operating system returned no random bytes for a new database: {cause}"),
+        )
     })?;
     conn.execute("INSERT INTO meta (name, value) VALUES ('secret', ?1)", params![secret])
         .map_err(from_sqlite)?;

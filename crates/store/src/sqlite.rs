@@ -95,7 +95,10 @@ impl SqliteStore {
     pub fn open_with(path: &Path, options: SqliteOptions) -> Result<Self, Error> {
         // An absolute path stays valid if the process changes its directory, and is never parsed as a URI.
         let path = std::path::absolute(path).map_err(|cause| {
-            Error::new(Kind::IoFailed, format!("`{}` is no path to a database: {cause}", path.display()))
+            Error::new(
+                Kind::IoFailed,
+                format!("`{}` is not a valid path to a database: {cause}", path.display()),
+            )
         })?;
         let place = DatabaseLocation { path, vfs: None };
         let mut conn = connection::writer(&place, &options)?;
@@ -199,8 +202,11 @@ impl WriterThread {
         let writer = Writer::new(conn, Arc::clone(shared));
         let thread = thread::Builder::new().name("outlast-writer".to_owned());
         let writer = thread.spawn(move || writer.serve(&to_writer)).map_err(|cause| {
-            Error::new(Kind::IoFailed, format!("the system gave no thread for the writer: {cause}"))
-                .because(cause)
+            Error::new(
+                Kind::IoFailed,
+                format!("the operating system could not start the writer thread: {cause}"),
+            )
+            .because(cause)
         })?;
         Ok(Self { jobs, writer: Some(writer) })
     }

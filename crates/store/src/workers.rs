@@ -80,7 +80,7 @@ impl WorkerRegistry {
         match lock.try_lock() {
             Ok(()) => Ok(Self { own: Some(WorkerLock { worker, _lock: Some(lock) }), ..workers }),
             Err(TryLockError::WouldBlock) => {
-                Err(Error::new(Kind::InputInvalid, format!("{worker} works on this database already")))
+                Err(Error::new(Kind::InputInvalid, format!("{worker} already runs on this database")))
             }
             Err(TryLockError::Error(cause)) => Err(failed(cause)),
         }
@@ -128,7 +128,7 @@ fn file(folder: &Path, worker: WorkerId) -> PathBuf {
 fn cannot_join(folder: &Path, worker: WorkerId, cause: io::Error) -> Error {
     Error::new(
         io_error_kind(&cause),
-        format!("the lock of {worker} cannot be made in {}: {cause}", folder.display()),
+        format!("the lock of {worker} cannot be created in {}: {cause}", folder.display()),
     )
     .because(cause)
 }

@@ -10,7 +10,7 @@ pub fn check_writable_path(program: &str, path: &Path, database: &Path) -> Resul
         return Ok(());
     }
     let detail = format!(
-        "{program} may change everything in {}, and the database {} lies there; give one of them a directory of its own",
+        "{program} may change everything in {}, which contains the database {}; use separate directories",
         place.display(),
         database.display()
     );

@@ -53,7 +53,7 @@ impl CollectorClient {
         match status {
             200..=299 => {
                 if let Some(Rejection { count, reason }) = self.rejection(body) {
-                    tracing::warn!(count, why = reason, "the collector did not take all of it");
+                    tracing::warn!(count, why = reason, "the collector rejected a part of the data");
                 }
                 Ok(())
             }
@@ -64,7 +64,7 @@ impl CollectorClient {
             }
             _ => {
                 let said = self.redacted(&String::from_utf8_lossy(body));
-                let detail = format!("the collector answered {status} and said: {}", shown(said.trim()));
+                let detail = format!("the collector responded {status}: {}", shown(said.trim()));
                 Err(Error::new(Kind::DeliveryRefused, detail))
             }
         }
@@ -122,7 +122,7 @@ mod tests {
         let refused = client().check_response(&posted).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "delivery.refused: the collector answered 401 and said: no: [redacted], [redacted], [redacted] at [redacted]"
+            "delivery.refused: the collector responded 401: no: [redacted], [redacted], [redacted] at [redacted]"
         );
     }
 

@@ -232,7 +232,7 @@ impl TraceBuilder {
             }
             ToolOutcome::Done(ToolResult::Err(failure)) => self.mark_failed(span, failure),
             ToolOutcome::Unknown => {
-                let failure = Failure::new(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
+                let failure = Failure::new(Kind::ToolOutcomeUnknown, "the outcome is unknown");
                 self.mark_failed(span, &failure);
             }
             ToolOutcome::Pending => {}

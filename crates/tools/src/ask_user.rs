@@ -59,7 +59,7 @@ impl Tool for AskUser {
             if text.trim().is_empty() {
                 return Err(Error::new(
                     Kind::ToolArgsInvalid,
-                    "expected a question and options with words, got a blank one",
+                    "expected a question and options with text, got a blank one",
                 ));
             }
         }
@@ -86,7 +86,7 @@ mod tests {
         ];
         expect![[r#"
             "pending"
-            tool.args_invalid: expected a question and options with words, got a blank one
+            tool.args_invalid: expected a question and options with text, got a blank one
             limit.exceeded: question_bytes is limited to 2000, but this needs 2001
             limit.exceeded: question_options is limited to 20, but this needs 21
         "#]]

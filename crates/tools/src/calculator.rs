@@ -46,6 +46,6 @@ mod tests {
         let trial = ToolTester::new();
         let shown = |expression: &str| trial.show("calculator", json!({"expression": expression}));
         assert_eq!(shown("2 ^ 100 + 0.5"), "\"1267650600228229401496703205376.5\"\n");
-        assert_eq!(shown("1 / 0"), "tool.failed: nothing can be divided by zero (at `/ 0`)\n");
+        assert_eq!(shown("1 / 0"), "tool.failed: division by zero is not possible (at `/ 0`)\n");
     }
 }

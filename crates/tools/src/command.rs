@@ -124,7 +124,7 @@ impl ToolProvider for ProgramTools {
 /// Converts the end of a program to a result. Error texts redact the values of the variables that it was passed.
 fn result(finished: &ProgramOutput, passed_on: &[String]) -> Result<Value, Error> {
     let ProgramOutput { status, stdout: printed, stderr_tail: complained } = finished;
-    let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
+    let why = if complained.is_empty() { "standard error is empty" } else { complained };
     match status.code() {
         Some(0) if printed.iter().all(u8::is_ascii_whitespace) => Ok(Value::Null),
         Some(0) => serde_json::from_slice(printed).map_err(|cause| {

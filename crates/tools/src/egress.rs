@@ -129,7 +129,7 @@ impl Egress {
             .build()
             .map_err(|cause| {
                 let detail = format!(
-                    "no HTTP client can be made: {}; are the certificates of the system there?",
+                    "the HTTP client cannot be created: {}; are the certificates of the system installed?",
                     innermost(&cause)
                 );
                 Error::new(Kind::ConfigInvalid, detail).because(cause)
@@ -186,7 +186,7 @@ impl Egress {
     ) -> Result<T, Error> {
         tokio::time::timeout(self.limits.total, asked).await.unwrap_or_else(|_| {
             let most = self.limits.total.as_secs_f32();
-            let detail = format!("`{}` took longer than the {most} s it may", shown(told));
+            let detail = format!("`{}` took longer than {most} s", shown(told));
             Err(Error::new(Kind::EgressUnreachable, detail))
         })
     }
@@ -273,7 +273,7 @@ fn unreachable(url: &Url, cause: reqwest::Error) -> Error {
         }
         ours = error.source();
     }
-    let what = if cause.is_timeout() { "was silent for too long".to_owned() } else { innermost(&cause) };
+    let what = if cause.is_timeout() { "sent nothing for too long".to_owned() } else { innermost(&cause) };
     let detail = format!("`{}` cannot be reached: {what}", shown(&display_url(url)));
     Error::new(Kind::EgressUnreachable, detail).because(cause.without_url())
 }

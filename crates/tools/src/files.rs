@@ -185,13 +185,13 @@ mod tests {
             trial.show("file_read", json!({"file": "a.txt"})),
         ];
         expect![[r"
-            tool.failed: nothing is called `b.txt`
+            tool.failed: `b.txt` does not exist
             tool.failed: expected a file, but `docs` is a directory
             tool.failed: `a.txt/b` is not a directory, or goes through a file
             tool.failed: expected a file, but `docs` is a directory
             tool.failed: `a.txt/b` is not a directory, or goes through a file
             tool.failed: `a.txt` is not a directory, or goes through a file
-            tool.failed: nothing is called `none`
+            tool.failed: `none` does not exist
             tool.args_invalid: the arguments do not fit: unknown field `file`, expected `path`
         "]]
         .assert_eq(&log.concat());

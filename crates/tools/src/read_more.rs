@@ -49,7 +49,7 @@ impl Tool for ReadMore {
         let offset = args.offset.unwrap_or(0);
         if offset > bytes {
             return Err(failed(format!(
-                "offset {offset} is behind the end of {id}, which has {bytes} bytes"
+                "offset {offset} is beyond the end of {id}, which has {bytes} bytes"
             )));
         }
         let wanted = args.bytes.unwrap_or(BYTES).clamp(1, READ_BYTES);
@@ -57,7 +57,7 @@ impl Tool for ReadMore {
         let before = offset.saturating_sub(3);
         let read = attachments.read(id, before..offset + wanted as u64 + 4).await?;
         let Some((start, text)) = piece(&read, usize::try_from(offset - before).unwrap_or(0), wanted) else {
-            return Err(failed(format!("{id} is {} and no text", attachment.media_type.as_str())));
+            return Err(failed(format!("{id} is {}, not text", attachment.media_type.as_str())));
         };
         let start = before + start as u64;
         let next = Some(start + text.len() as u64).filter(|next| *next < bytes);
@@ -106,11 +106,11 @@ mod tests {
         let said = trial.show("read_more", json!({"attachment": id}))
             + &trial.show("read_more", json!({"attachment": "file"}))
             + &trial.show("read_more", json!({"attachment": text, "offset": 4}));
-        expect![[r"
-            tool.failed: att_70da9437532d6a1363ddf2b511a2f88b is image/png and no text
+        expect![[r#"
+            tool.failed: att_70da9437532d6a1363ddf2b511a2f88b is image/png, not text
             id.invalid: expected an attachment id (`att_` and 32 hex digits), got `file`
-            tool.failed: offset 4 is behind the end of att_7dabf7bad3016950a117b5060c115443, which has 3 bytes
-        "]]
+            tool.failed: offset 4 is beyond the end of att_7dabf7bad3016950a117b5060c115443, which has 3 bytes
+        "#]]
         .assert_eq(&said);
     }
 }

@@ -184,11 +184,11 @@ pub(crate) fn available(needs_landlock: bool) -> Result<(), Error> {
     let unavailable = |detail| Err(Error::new(Kind::SandboxUnavailable, detail));
     if !STARTED.load(Ordering::Relaxed) {
         return unavailable(
-            "the sandbox needs `outlast::tools::shell::start()` as the first thing in `main`",
+            "the sandbox requires a call of `outlast::tools::shell::start()` at the start of `main`",
         );
     }
     if needs_landlock && !has_landlock() {
-        return unavailable("this kernel has no Landlock, which keeps programs in their directories");
+        return unavailable("this kernel has no Landlock, which restricts programs to their directories");
     }
     Ok(())
 }
@@ -211,7 +211,7 @@ impl GuardianSpec {
 
     fn text(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|cause| {
-            let detail = format!("a path that a program may reach is not UTF-8 text: {cause}");
+            let detail = format!("a path that a program may access is not UTF-8 text: {cause}");
             Error::new(Kind::ConfigInvalid, detail).because(cause)
         })
     }
@@ -387,7 +387,7 @@ fn set_resource_limits(walls: &SandboxSpec) -> Result<(), String> {
     let time = walls.seconds.map(|seconds| (Resource::Cpu, seconds + 1));
     for (resource, most) in bounds.into_iter().chain(time) {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
-        setrlimit(resource, limit).map_err(|cause| format!("{resource:?} cannot be bounded: {cause}"))?;
+        setrlimit(resource, limit).map_err(|cause| format!("{resource:?} cannot be limited: {cause}"))?;
     }
     Ok(())
 }
@@ -440,7 +440,7 @@ fn applicable_access(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<Access
 fn drop_capabilities() -> Result<(), String> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-        .map_err(|cause| format!("powers cannot be given up: {cause}"))
+        .map_err(|cause| format!("capabilities cannot be dropped: {cause}"))
 }
 
 #[cfg(test)]
@@ -452,7 +452,7 @@ mod tests {
         let refused = SandboxPaths::default().sandboxed_command("true".as_ref(), &[]).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "sandbox.unavailable: the sandbox needs `outlast::tools::shell::start()` as the first thing in `main`"
+            "sandbox.unavailable: the sandbox requires a call of `outlast::tools::shell::start()` at the start of `main`"
         );
         assert_eq!(guarded_command("true".as_ref(), &[]), None);
     }

@@ -107,7 +107,8 @@ impl Shell {
     pub fn check(&self) -> Result<(), Error> {
         sandbox::available(self.needs_landlock)?;
         if let Some(missing) = self.passed_env.iter().find(|name| std::env::var_os(name).is_none()) {
-            let detail = format!("the environment has no variable `{missing}`, which commands are to see");
+            let detail =
+                format!("the environment variable `{missing}`, which is passed to commands, is not set");
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         Ok(())
@@ -196,7 +197,7 @@ impl Tool for ShellRun {
         let (printed, complained) =
             tokio::try_join!(read_tail(stdout, PRINTED_BYTES), read_tail(stderr, PRINTED_BYTES))?;
         let status =
-            running.wait().await.map_err(|cause| failed(format!("how it ended is not known: {cause}")))?;
+            running.wait().await.map_err(|cause| failed(format!("its exit status is unknown: {cause}")))?;
         if status.code() == Some(NOT_STARTED_EXIT_CODE) && complained.text.starts_with(sandbox::SANDBOX_ERROR)
         {
             return Err(Error::new(Kind::SandboxUnavailable, complained.text));

@@ -84,7 +84,7 @@ fn check(items: &[TodoItem]) -> Result<(), Error> {
     for item in items {
         limits::check("todo_bytes", item.text.len(), TODO_BYTES)?;
         if item.text.trim().is_empty() {
-            return Err(Error::new(Kind::ToolArgsInvalid, "expected what is to be done, got a blank item"));
+            return Err(Error::new(Kind::ToolArgsInvalid, "expected a text for each item, got a blank one"));
         }
     }
     Ok(())
@@ -117,7 +117,7 @@ mod tests {
             {"items":[{"state":"done","text":"bake"}]}
             {"items":[{"state":"done","text":"bake"}]}
             {"items":[]}
-            tool.args_invalid: expected what is to be done, got a blank item
+            tool.args_invalid: expected a text for each item, got a blank one
             tool.args_invalid: the arguments do not fit: unknown variant `late`, expected one of `open`, `doing`, `done`
             limit.exceeded: todo_items is limited to 100, but this needs 101
             limit.exceeded: todo_bytes is limited to 500, but this needs 501

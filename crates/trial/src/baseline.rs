@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn unknown_outcome_allows_only_later_differences() {
         let other_answer = |left: &mut EndState| {
-            said(left, "nobody knows");
+            said(left, "unknown outcome");
             left.values.clear();
         };
         assert_eq!(differs(ONCE, nobody_knows(), other_answer), None);

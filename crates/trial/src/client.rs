@@ -105,7 +105,7 @@ impl TrialClient<'_> {
         }
         let Some((turn, wait)) = find() else {
             let detail = format!(
-                "step {} of the trial answers or cancels a turn that waits for somebody outside, but none does then",
+                "step {} of the trial completes or cancels a waiting turn, but no turn waits at that point",
                 number + 1
             );
             return Err(Error::new(Kind::InputInvalid, detail));
@@ -196,7 +196,7 @@ fn unanswered_wait(view: &SessionView) -> GuaranteeFailure {
     let waits: Vec<String> =
         view.waits.iter().map(|wait| format!("{} at {}", wait.kind.name(), wait.key)).collect();
     let detail =
-        format!("the turn waits for {}, and the trial has no step left that moves it", waits.join(", "));
+        format!("the turn waits for {}, and the trial has no step left that resolves it", waits.join(", "));
     GuaranteeFailure::new(Guarantee::Ends, detail)
 }
 

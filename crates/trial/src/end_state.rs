@@ -171,6 +171,6 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn nobody_knows() -> ToolResult {
-        ToolResult::Err(Failure::new(Kind::ToolOutcomeUnknown, "nobody knows"))
+        ToolResult::Err(Failure::new(Kind::ToolOutcomeUnknown, "unknown outcome"))
     }
 }

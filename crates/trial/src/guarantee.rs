@@ -35,13 +35,13 @@ impl Guarantee {
     /// Returns the promise as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Ends => "what was begun comes to its end by itself",
-            Self::Answered => "every input is answered, once",
-            Self::Chain => "the hash chain of the session fits",
+            Self::Ends => "every turn that starts also ends",
+            Self::Answered => "every input is answered exactly once",
+            Self::Chain => "the hash chain of the session is valid",
             Self::AtMostOnce => "an at-most-once call runs at most once",
-            Self::OneKey => "a call has one key, and the journal knows it before it runs",
-            Self::Listed => "a call whose outcome nobody knows is listed for a person",
-            Self::SameEnd => "a run with a crash ends as one without",
+            Self::OneKey => "a call has one key, which is in the journal before the call runs",
+            Self::Listed => "a call with an unknown outcome is listed for a person",
+            Self::SameEnd => "a run with a crash ends like a run without one",
             Self::Invariant => "your invariant",
         }
     }
@@ -95,12 +95,12 @@ pub(crate) fn guarantee_failures(
 fn check_answered(left: &EndState, inputs: usize) -> Option<GuaranteeFailure> {
     let (there, open) = (left.ends.len(), left.ends.iter().filter(|end| end.is_none()).count());
     let holds = there == inputs && open == 0;
-    let detail = format!("{inputs} inputs were sent, {there} were accepted, {open} of these have no end");
+    let detail = format!("{inputs} inputs were sent, {there} were accepted, and {open} of these did not end");
     (!holds).then(|| GuaranteeFailure::new(Guarantee::Answered, detail))
 }
 
 fn check_ended(left: &EndState) -> Option<GuaranteeFailure> {
-    let detail = format!("every input has its end, but the session is {}", left.state.name());
+    let detail = format!("every input ended, but the session is {}", left.state.name());
     (left.state != SessionState::Idle).then(|| GuaranteeFailure::new(Guarantee::Ends, detail))
 }
 

@@ -81,20 +81,20 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
                     Ok(violated("a tool blocked its thread and could not be stopped"))
                 }
                 RecvTimeoutError::Disconnected => {
-                    Err(Error::new(Kind::Internal, "what the trial was given panicked; its message is above"))
+                    Err(Error::new(Kind::Internal, "code of the trial panicked; see its message above"))
                 }
             });
             // The receiver is gone if the trial was dropped.
             let _heard = tell.send(lived);
         };
         thread::spawn(watch);
-        told.await.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "the thread of a life is gone")))
+        told.await.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "the thread of a process stopped")))
     }
 
     fn run_on_thread(&self) -> Result<ProcessRecord, Error> {
         // A single thread, so that a point means the same place in every run.
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|cause| {
-            Error::new(Kind::IoFailed, format!("the system gave no runtime for a life: {cause}"))
+            Error::new(Kind::IoFailed, format!("the runtime of a process cannot be started: {cause}"))
                 .because(cause)
         })?;
         let mut store = Weak::new();
@@ -106,7 +106,7 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
         }
         if store.strong_count() > 0 {
             return Ok(violated(
-                "a tool holds on to its process on a thread of its own, so that no other process can begin",
+                "a thread of a tool keeps its process alive, so the next process cannot start",
             ));
         }
         lived
@@ -193,7 +193,8 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
         let running = self.shared.calls.runs().into_iter().rev().find(|run| run.process == self.number);
         let last =
             running.map_or_else(String::new, |run| format!("; the last tool that ran is `{}`", run.tool));
-        let detail = format!("the turn did not rest within {} s{last}", self.plan.time_limit.as_secs_f32());
+        let detail =
+            format!("the turn did not pause or end within {} s{last}", self.plan.time_limit.as_secs_f32());
         GuaranteeFailure::new(Guarantee::Ends, detail)
     }
 }

@@ -174,7 +174,7 @@ impl fmt::Display for TrialReport {
                 writeln!(f, "  its database: {}", database.display())?;
             }
             if !broken.crash.points().is_empty() {
-                writeln!(f, "  only this one: .only(\"{}\")", broken.crash)?;
+                writeln!(f, "  run only this one: .only(\"{}\")", broken.crash)?;
             }
             writeln!(f)?;
         }

@@ -271,6 +271,6 @@ fn mismatch(left: &EndState) -> Option<Error> {
 }
 
 fn no_directory(path: &Path, cause: std::io::Error) -> Error {
-    let detail = format!("the directory {} for a run cannot be made: {cause}", path.display());
+    let detail = format!("the directory {} for a run cannot be created: {cause}", path.display());
     Error::new(Kind::IoFailed, detail).because(cause)
 }

@@ -47,8 +47,8 @@ impl WriteDescriber {
             },
             Fact::Paced(paced) => match &paced.pace {
                 RateLimitOutcome::Waits { .. } => format!("waits for the rate {}", paced.rate),
-                RateLimitOutcome::Goes => format!("let go by the rate {}", paced.rate),
-                RateLimitOutcome::Refused { .. } => format!("refused by the rate {}", paced.rate),
+                RateLimitOutcome::Goes => format!("admitted by the rate {}", paced.rate),
+                RateLimitOutcome::Refused { .. } => format!("rejected by the rate {}", paced.rate),
             },
             Fact::Tried(_) => "model tried".to_owned(),
             Fact::Interrupted(_) => "model interrupted".to_owned(),

@@ -143,9 +143,7 @@ impl Schema {
             return Ok(SchemaVerdict::Valid);
         }
         if cost.errors > VALIDATION_STEPS {
-            return Ok(SchemaVerdict::Errors(vec![
-                "somewhere; finding out where would take too long".to_owned(),
-            ]));
+            return Ok(SchemaVerdict::Errors(vec!["somewhere; locating it would take too long".to_owned()]));
         }
         let errors = self.validator.iter_errors(value).take(ERRORS_LISTED).map(|error| {
             let path = error.instance_path().to_string();

@@ -386,7 +386,7 @@ impl<'s> SchemaReader<'s> {
         let is_foreign = is_built_in && !self.hides_built_in;
         let found = if is_foreign { Vec::new() } else { self.targets(&address, fragment) };
         if found.is_empty() && !is_built_in {
-            return Err(format!("the reference `{reference}` leads to nothing within the schema"));
+            return Err(format!("the reference `{reference}` points to nothing in the schema"));
         }
         part.in_place.extend(found.into_iter().map(|schema| self.part(schema)));
         Ok(())

@@ -59,7 +59,7 @@ fn references_that_do_not_descend_are_refused() {
     );
     assert_eq!(
         refused(&json!({ "$ref": "#/$defs/gone" })),
-        "the reference `#/$defs/gone` leads to nothing within the schema"
+        "the reference `#/$defs/gone` points to nothing in the schema"
     );
     refused(&json!({ "$ref": "https://example.com/schema" }));
 }

@@ -37,7 +37,7 @@ impl ConfigKind {
             Self::Capability => serde_json::from_value::<CapabilityLayer>(body.clone()).map(drop),
         };
         parsed.map_err(|cause| {
-            let detail = format!("the {self} `{name}` cannot be kept as it is: {cause}");
+            let detail = format!("the {self} `{name}` is invalid: {cause}");
             Error::new(Kind::ConfigInvalid, detail)
         })
     }

@@ -118,7 +118,7 @@ impl FromStr for LastEnd {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::all().find(|end| end.name() == name).ok_or_else(|| {
             let names = Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
-            Error::new(Kind::InputInvalid, format!("expected how a turn ended ({names}), got `{name}`"))
+            Error::new(Kind::InputInvalid, format!("expected an outcome of a turn ({names}), got `{name}`"))
         })
     }
 }

@@ -39,7 +39,7 @@ impl FromStr for SinkTopic {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|topic| topic.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            let detail = format!("expected what a sink is told of ({names}), got `{}`", shown(text));
+            let detail = format!("expected an event to deliver ({names}), got `{}`", shown(text));
             Error::new(Kind::ConfigInvalid, detail)
         })
     }

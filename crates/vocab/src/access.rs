@@ -56,7 +56,7 @@ impl FromStr for Principal {
             Some(("agent", session)) => Ok(Self::Agent(session.parse()?)),
             _ => {
                 let detail = format!(
-                    "expected who acts, like `person:ann`, `service:ci` or `agent:ses_…`, got `{}`",
+                    "expected a caller like `person:ann`, `service:ci` or `agent:ses_…`, got `{}`",
                     shown(text)
                 );
                 Err(Error::new(Kind::InputInvalid, detail))
@@ -294,7 +294,7 @@ impl Access {
             return Ok(());
         }
         let detail =
-            format!("this takes the scope `{}`, and {} has `{}`", scope.name(), self.by, self.scopes);
+            format!("this requires the scope `{}`, but {} has `{}`", scope.name(), self.by, self.scopes);
         Err(Error::new(Kind::AccessDenied, detail))
     }
 
@@ -304,7 +304,7 @@ impl Access {
             OrgVisibility::Everything => Ok(()),
             OrgVisibility::Org(org) => {
                 let detail =
-                    format!("this is for the operator of the database, and {} serves {org}", self.by);
+                    format!("this requires an operator of the database, but {} belongs to {org}", self.by);
                 Err(Error::new(Kind::AccessDenied, detail))
             }
         }

@@ -60,7 +60,7 @@ impl ApprovalRequirement {
         if at_once.is_empty() && !names.is_empty() {
             let (one, another) = (self.who.join(", "), other.who.join(", "));
             return Err(format!(
-                "one rule wants {one} to approve it and another {another}, and nobody is both"
+                "one rule requires an approval by {one} and another by {another}, but no one is both"
             ));
         }
         let who_of = |people: Vec<(&String, Duration)>| -> Vec<String> {
@@ -111,7 +111,7 @@ impl ApprovalRequirement {
         match (self.remind, self.expires) {
             (Some(Duration::ZERO), _) => Err("`remind_s` must be more than 0".to_owned()),
             (Some(remind), Some(expires)) if remind >= expires => Err(format!(
-                "`remind_s` is {}, but silence is a no after {} (`expires_s`); it must be less",
+                "`remind_s` is {}, but an unanswered request is denied after {} (`expires_s`); it must be less",
                 remind.as_secs(),
                 expires.as_secs()
             )),
@@ -122,14 +122,14 @@ impl ApprovalRequirement {
     fn check_escalation(&self, escalation: &Escalation) -> Result<(), String> {
         let Escalation { after, to } = escalation;
         if self.who.is_empty() {
-            return Err("`escalate_to` means nothing where anybody may approve; name `who`".to_owned());
+            return Err("`escalate_to` has no effect if anyone may approve; set `who`".to_owned());
         }
         if to.iter().all(|name| self.who.contains(name)) {
-            return Err("`escalate_to` must name somebody who is not in `who`".to_owned());
+            return Err("`escalate_to` must name someone who is not in `who`".to_owned());
         }
         match self.expires {
             Some(expires) if *after >= expires => Err(format!(
-                "`escalate_s` is {}, but silence is a no after {} (`expires_s`); it must be less",
+                "`escalate_s` is {}, but an unanswered request is denied after {} (`expires_s`); it must be less",
                 after.as_secs(),
                 expires.as_secs()
             )),
@@ -260,23 +260,23 @@ mod tests {
             ),
             (
                 ApprovalRequirement { expires: an_hour, remind: an_hour, ..ann.clone() },
-                "`remind_s` is 3600, but silence is a no after 3600 (`expires_s`); it must be less",
+                "`remind_s` is 3600, but an unanswered request is denied after 3600 (`expires_s`); it must be less",
             ),
             (
                 ApprovalRequirement { expires: an_hour, escalate: to(7200, &["bob"]), ..ann.clone() },
-                "`escalate_s` is 7200, but silence is a no after 3600 (`expires_s`); it must be less",
+                "`escalate_s` is 7200, but an unanswered request is denied after 3600 (`expires_s`); it must be less",
             ),
             (
                 ApprovalRequirement { escalate: to(60, &["bob"]), ..asks(1, &[]) },
-                "`escalate_to` means nothing where anybody may approve; name `who`",
+                "`escalate_to` has no effect if anyone may approve; set `who`",
             ),
             (
                 ApprovalRequirement { escalate: to(60, &["ann"]), ..ann.clone() },
-                "`escalate_to` must name somebody who is not in `who`",
+                "`escalate_to` must name someone who is not in `who`",
             ),
             (
                 ApprovalRequirement { escalate: to(60, &[]), ..ann },
-                "`escalate_to` must name somebody who is not in `who`",
+                "`escalate_to` must name someone who is not in `who`",
             ),
         ] {
             assert_eq!(ask.check(), Err(says.to_owned()));

@@ -63,7 +63,7 @@ impl ApprovalLink {
 
     /// Verifies and decodes a link. The error is the same for every invalid text.
     pub fn open(text: &str, secret: &[u8; 32]) -> Result<Self, Error> {
-        let no_link = || Error::new(Kind::LinkInvalid, "this is no link that this server made");
+        let no_link = || Error::new(Kind::LinkInvalid, "this link was not created by this server");
         let (link, signature) = parse(text).ok_or_else(no_link)?;
         if link.signature(secret).eq_constant_time(&signature) { Ok(link) } else { Err(no_link()) }
     }
@@ -145,7 +145,7 @@ impl FromStr for PublicUrl {
         let plain = text.bytes().all(|b| b.is_ascii_graphic() && !b"?#\"'<>\\".contains(&b));
         if host.is_empty() || host.contains('@') || !plain {
             let detail = format!(
-                "expected the address of the server as people reach it, like `https://agents.example.com`, got `{}`",
+                "expected the public address of the server, like `https://agents.example.com`, got `{}`",
                 crate::message::shown(text)
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));

@@ -267,12 +267,14 @@ impl ArchiveChecksum {
         let sealed = text.strip_prefix(OPENING).and_then(|rest| rest.split_at_checked(DIGITS));
         let sealed = sealed.and_then(|(sum, rest)| Some((sum, rest.strip_prefix("\",")?)));
         let Some((sum, rest)) = sealed else {
-            return Err("it does not begin with a sum, as every line of an archive does".to_owned());
+            return Err("it does not start with a checksum, as every line of an archive does".to_owned());
         };
         let json = format!("{{{rest}");
         let found = self.after(&json);
         if found.to_string() != sum {
-            return Err("its sum does not fit: it was changed, or lines before it are missing".to_owned());
+            return Err(
+                "its checksum does not match: it was changed, or lines before it are missing".to_owned()
+            );
         }
         self.0 = found;
         serde_json::from_str(&json).map_err(|cause| format!("it does not decode: {cause}"))
@@ -317,7 +319,9 @@ mod tests {
     fn changed_byte_or_missing_line_breaks_checksum() {
         let text = sealed();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(ArchiveChecksum::default().read(lines[1]).unwrap_err().starts_with("its sum does not fit"));
+        assert!(
+            ArchiveChecksum::default().read(lines[1]).unwrap_err().starts_with("its checksum does not match")
+        );
         for at in 0..lines[0].len() {
             let mut changed = lines[0].as_bytes().to_vec();
             changed[at] ^= 1;

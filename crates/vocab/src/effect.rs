@@ -138,7 +138,7 @@ impl Outcome {
     /// Returns the answer to a request of type `E`. If the answer has another kind, the record is corrupt.
     pub fn of<E: Effect>(self, key: &ReplayKey) -> Result<E::Outcome, Error> {
         E::Outcome::try_from(self).map_err(|found| {
-            let detail = format!("the record of {key} asks for {}, but answers {found}", E::KIND);
+            let detail = format!("the record of {key} requests {}, but its outcome is {found}", E::KIND);
             Error::new(Kind::RecordCorrupt, detail)
         })
     }
@@ -570,7 +570,7 @@ mod tests {
         let error = outcome.of::<DurableStep>(&ReplayKey::turn(0).step("a")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "record.corrupt: the record of turn/0/step:a asks for durable_step, but answers sleep"
+            "record.corrupt: the record of turn/0/step:a requests durable_step, but its outcome is sleep"
         );
     }
 

@@ -144,7 +144,7 @@ impl HookUse {
             }
             (false, false, _) => format!("runs at {point}, where it can only observe"),
             (true, false, OnFailure::Ignore) => {
-                "may change things, so its failure cannot be ignored; let it observe, or let its failure count".to_owned()
+                "may change things, so its failure cannot be ignored; set `observe`, or let its failure fail the turn".to_owned()
             }
             _ => return Ok(()),
         };
@@ -438,7 +438,7 @@ mod tests {
         let error = hook(HookPoint::BeforeTool, false, OnFailure::Ignore).check().unwrap_err();
         assert_eq!(
             error.detail(),
-            "the hook `audit` may change things, so its failure cannot be ignored; let it observe, or let its failure count"
+            "the hook `audit` may change things, so its failure cannot be ignored; set `observe`, or let its failure fail the turn"
         );
         let never =
             HookUse { deadline: Some(Duration::ZERO), ..hook(HookPoint::OnError, true, OnFailure::Ignore) };

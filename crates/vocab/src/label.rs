@@ -79,7 +79,7 @@ impl FromStr for UntrustedSource {
                 Some(("tool", tool)) => tool.parse().map(Self::Tool),
                 Some(("hook", hook)) => hook.parse().map(Self::Hook),
                 Some(("mcp", server)) if is_server_name(server) => Ok(Self::Server(server.to_owned())),
-                _ => Err(Error::new(Kind::InputInvalid, format!("`{text}` is no source of text"))),
+                _ => Err(Error::new(Kind::InputInvalid, format!("`{text}` is not a source of text"))),
             },
         }
     }

@@ -167,14 +167,14 @@ async fn invalid_plugin_setup_is_rejected() {
     let error = refused(set_up(json!({ "prefix": "HELP" }))).await;
     assert_eq!(
         error.to_string(),
-        "plugin.invalid: the options of the plug-in `tickets` do not fit it: missing field `open_most`"
+        "plugin.invalid: the options of the plug-in `tickets` are invalid: missing field `open_most`"
     );
     assert_eq!(refused(set_up(json!({ "prefix": "", "open_most": 1 }))).await.kind(), Kind::ConfigInvalid);
     assert_eq!(refused(desk("say hi").plugin(Tickets, options())).await.kind(), Kind::ConfigInvalid);
     let error = refused(desk("say hi").capability("flying")).await;
     assert_eq!(
         error.to_string(),
-        "plugin.unknown: no plug-in brings the capability `flying`; there are: closing"
+        "plugin.unknown: no plug-in has the capability `flying`; there are: closing"
     );
 
     let without = Outlast::ephemeral().start().await.unwrap();

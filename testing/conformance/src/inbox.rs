@@ -213,8 +213,10 @@ pub(super) async fn queued_inputs_are_limited(s: &StoreUnderTest<'_>) -> RuleRes
     s.accept(accept("2")).await?;
     let before = s.snapshot().await?;
     let error = s.accept(accept("3")).await.expect_err("two may wait");
-    let expected =
-        format!("queue.full: queued_inputs is limited to 2, and so many wait for {}", work.lease.session);
+    let expected = format!(
+        "queue.full: queued_inputs is limited to 2, and so many are queued for {}",
+        work.lease.session
+    );
     assert_eq!(error.to_string(), expected);
     assert_eq!(s.snapshot().await?, before);
     assert!(s.accept(accept("2")).await?.duplicate);

@@ -74,7 +74,7 @@ fn prepared(mut asked: TortureArgs) -> Result<TortureArgs, String> {
 
 fn parse(arguments: &[String]) -> Result<TortureArgs, String> {
     let here =
-        std::env::current_exe().map_err(|error| format!("the program does not find itself: {error}"))?;
+        std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let mut plan = TorturePlan {
         outlast: here.with_file_name("outlast"),

@@ -53,13 +53,13 @@ impl BudgetTable {
             let budget = table.as_ref().map(BoundsTable::budget);
             if budget.as_ref().is_some_and(Budget::is_empty) {
                 return Err(format!(
-                    "the budget of the {name} bounds nothing; expected `tokens`, `money`, `calls` or `time_s`"
+                    "the budget of the {name} has no limit; set `tokens`, `money`, `calls` or `time_s`"
                 ));
             }
             Ok(budget)
         };
         if self.turn.as_ref().is_some_and(|turn| turn.per.is_some()) {
-            return Err("a turn's budget does not begin anew; leave `per` away".to_owned());
+            return Err("a turn's budget has no period; remove `per`".to_owned());
         }
         Ok(Budgets {
             turn: of("turn", &self.turn)?,

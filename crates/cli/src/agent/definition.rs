@@ -281,7 +281,7 @@ fn sinks_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "anyOf": [
             { "const": "call", "description": "The call itself." },
-            { "type": "array", "items": { "type": "string" }, "description": "JSON pointers to the arguments that matter." },
+            { "type": "array", "items": { "type": "string" }, "description": "JSON pointers to the sensitive arguments." },
             { "type": "null" }
         ]
     })
@@ -560,7 +560,7 @@ impl AgentDefinition {
         if let Some(files) = files {
             let root = dir.join(files);
             std::fs::create_dir_all(&root).map_err(|cause| {
-                let detail = format!("the directory {} for files cannot be made: {cause}", root.display());
+                let detail = format!("the directory {} for files cannot be created: {cause}", root.display());
                 Error::new(Kind::IoFailed, detail).because(cause)
             })?;
             let root =
@@ -630,7 +630,7 @@ impl AgentDefinition {
         let Some(own) = self.own.iter().find(is_inside) else { return Ok(()) };
         let whose = if *agent == self.name { "its".to_owned() } else { format!("agent `{agent}` with its") };
         let detail = format!(
-            "the agent `{}` is made of {}, which {whose} {writer} could change; keep it out of {}",
+            "the agent `{}` is loaded from {}, which {whose} {writer} could change; move it out of {}",
             self.name,
             own.display(),
             path.display()
@@ -670,7 +670,7 @@ impl McpTable {
         }
         let opens = !self.read.is_empty() || !self.write.is_empty();
         if opens && !self.sandbox {
-            return Err("`read` and `write` are for a server with `sandbox = true`".to_owned());
+            return Err("`read` and `write` require `sandbox = true`".to_owned());
         }
         match (&self.command, &self.url) {
             (Some(words), None) => {

@@ -183,7 +183,7 @@ impl AgentTable {
             return Ok(());
         };
         let what =
-            format!("expected a directory below the one the agent works in, got `{}`", files.display());
+            format!("expected a directory below the agent's working directory, got `{}`", files.display());
         Err(place.invalid(&["files"], &what))
     }
 
@@ -192,10 +192,10 @@ impl AgentTable {
     /// A shell may change everything in its directory, so no file of the agent may be there.
     pub(super) fn check_shell(&self, place: &TableLocation<'_>) -> Result<(), Error> {
         let what = match (&self.shell, &self.files) {
-            (Some(_), None) => "the shell works in the directory for files; add `files = \"…\"`",
+            (Some(_), None) => "the shell requires a directory for files; add `files = \"…\"`",
             (Some(_), Some(files)) if files.components().all(|part| part == Component::CurDir) => {
-                "the shell may change everything in the directory for files, and this one may hold the database and the agent \
-                 itself; name one below it, like `files = \"work\"`"
+                "the shell can change everything in the directory for files, and this one may contain the database and the \
+                 agent's file; use a directory below it, like `files = \"work\"`"
             }
             _ => return Ok(()),
         };
@@ -338,7 +338,9 @@ fn missing(needs: &CapabilityRequirements, folded: &Overlay) -> Option<String> {
         needs.env.iter().find(|variable| std::env::var_os(variable).is_none_or(|value| value.is_empty()));
     let program = needs.programs.iter().find(|program| !super::program::is_there(Path::new(program)));
     setting
-        .map(|setting| format!("the setting `{setting}`, which no layer of the agent has"))
-        .or_else(|| variable.map(|variable| format!("the variable {variable} of the environment; set it")))
-        .or_else(|| program.map(|program| format!("the program `{program}`, which cannot be run here")))
+        .map(|setting| format!("the setting `{setting}`, which no layer of the agent sets"))
+        .or_else(|| variable.map(|variable| format!("the environment variable {variable}; set it")))
+        .or_else(|| {
+            program.map(|program| format!("the program `{program}`, which is missing or not executable"))
+        })
 }

@@ -23,17 +23,17 @@ impl ResolvedCommand {
             if is_path { home.join(word) } else { PathBuf::from(word) }
         };
         let [name, args @ ..] = words else {
-            return Err("expected a command of one word at least, got an empty one".to_owned());
+            return Err("expected a command of at least one word, got an empty one".to_owned());
         };
         let program = if name.contains('/') { home.join(name) } else { PathBuf::from(name) };
         if !is_there(&program) {
             let hint = if home.join(name).is_file() && !name.contains('/') {
-                format!("; the file beside it is `./{name}`")
+                format!("; for the file next to the configuration, write `./{name}`")
             } else {
                 String::new()
             };
             return Err(format!(
-                "expected a program that can be run, but `{name}` is none or not executable{hint}"
+                "expected an executable program, but `{name}` is missing or not executable{hint}"
             ));
         }
         Ok(Self { program, args: args.iter().map(resolved).collect(), passed_on: Vec::new() })
@@ -42,7 +42,9 @@ impl ResolvedCommand {
     /// Passes environment variables on to the program. Fails if one of them is not set.
     pub(crate) fn passing_on(mut self, names: &[String]) -> Result<Self, String> {
         if let Some(missing) = names.iter().find(|name| std::env::var_os(name).is_none()) {
-            return Err(format!("the environment has no variable `{missing}`, which the program is to see"));
+            return Err(format!(
+                "the environment variable `{missing}`, which is passed to the program, is not set"
+            ));
         }
         self.passed_on.extend_from_slice(names);
         Ok(self)

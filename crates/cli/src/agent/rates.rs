@@ -53,7 +53,9 @@ impl RateTable {
             (FullRateAction::Wait, most) => WhenFull::Wait { most },
             (FullRateAction::Deny, None) => WhenFull::Deny,
             (FullRateAction::Deny, Some(_)) => {
-                return Err(format!("rate `{name}`: `wait_s` means nothing where `when_full` is `deny`"));
+                return Err(format!(
+                    "rate `{name}`: `wait_s` has no effect if `when_full` is `deny`; remove it"
+                ));
             }
         };
         let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());

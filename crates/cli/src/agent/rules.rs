@@ -248,8 +248,9 @@ impl RuleTable {
         ];
         let only = |name: &str, allowed: &[&str]| {
             let other = fields.iter().find(|(field, there)| *there && !allowed.contains(field));
-            other
-                .map_or(Ok(()), |(field, _)| Err(format!("`{field}` means nothing where `then` is `{name}`")))
+            other.map_or(Ok(()), |(field, _)| {
+                Err(format!("`{field}` has no effect if `then` is `{name}`; remove it"))
+            })
         };
         let why = |name: &str| self.reason.clone().ok_or_else(|| format!("`{name}` needs a `reason`"));
         match self.then {

@@ -73,7 +73,7 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Skill>, Error> {
 pub(crate) fn instructions(path: &Path) -> Result<Layer, Error> {
     let system = read_text(path, "instructions")?;
     if system.trim().is_empty() {
-        return Err(Error::new(Kind::InputInvalid, format!("{}: it says nothing", path.display())));
+        return Err(Error::new(Kind::InputInvalid, format!("{}: the file is empty", path.display())));
     }
     Ok(Layer {
         parent: None,
@@ -111,12 +111,14 @@ fn skill(folder: &Path) -> Result<Skill, Error> {
     let (line, name) = field("name", NAME)?;
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.chars().all(fits) || name.starts_with('-') || name.ends_with('-') || name.contains("--") {
-        let what = format!("expected a name of small letters, digits and single hyphens, got `{name}`");
+        let what = format!("expected a name of lower-case letters, digits and single hyphens, got `{name}`");
         return Err(invalid(line, &what));
     }
     let of_folder = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_owned()));
     if of_folder.as_ref().is_some_and(|of_folder| *of_folder != *name) {
-        let what = format!("the skill is called `{name}`, but its folder is not; they must be the same");
+        let what = format!(
+            "the skill is called `{name}`, but its folder has another name; use the same name for both"
+        );
         return Err(invalid(line, &what));
     }
     let (_, description) = field("description", DESCRIPTION)?;
@@ -139,7 +141,7 @@ fn gather(folder: &Path, at: &str, skill: &mut Skill) -> Result<(), Error> {
             gather(&entry, &path, skill)?;
         } else if found.len() > FILE_BYTES {
             let why = format!(
-                "has {} bytes, more than the {FILE_BYTES} that a file of a skill may have,",
+                "has {} bytes, more than the {FILE_BYTES} allowed for a file of a skill,",
                 found.len()
             );
             skill.left_out.push((entry, why));

@@ -310,7 +310,8 @@ impl AgentSources {
 /// Parses a stored configuration. Returns `None` if this program cannot read it.
 fn readable<T: DeserializeOwned>(stored: &StoredConfig) -> Option<T> {
     let read = stored.parse();
-    read.inspect_err(|error| tracing::warn!(%error, "a stored configuration is left out")).ok()
+    read.inspect_err(|error| tracing::warn!(%error, "skipping a stored configuration that cannot be read"))
+        .ok()
 }
 
 /// Reads the rate limits that apply to all agents.
@@ -326,7 +327,7 @@ pub(super) fn overlay(path: &Path) -> Result<Overlay, Error> {
     let table: AgentTable = document.value(&[])?.unwrap_or_default();
     for (field, there) in [("name", table.name.is_some()), ("parent", table.parent.is_some())] {
         if there {
-            return Err(document.invalid(&[field], &format!("a layer over an agent has no `{field}`")));
+            return Err(document.invalid(&[field], &format!("an overlay cannot set `{field}`; remove it")));
         }
     }
     let place = TableLocation::within(&document, &[], format!("overlay {}", path.display()))?;
@@ -337,7 +338,7 @@ pub(super) fn overlay(path: &Path) -> Result<Overlay, Error> {
 fn table(document: &Document, at: [&str; 2]) -> Result<AgentTable, Error> {
     let table: AgentTable = document.value(&at)?.unwrap_or_default();
     if table.name.is_some() {
-        let what = format!("the name is `{}`, which the table has already; take `name` away", at[1]);
+        let what = format!("the name is `{}`, as the table's name says; remove `name`", at[1]);
         return Err(document.invalid(&[at[0], at[1], "name"], &what));
     }
     Ok(table)

@@ -105,7 +105,10 @@ impl AgentFactory for StoredAgentFactory {
 
     fn check(&self, new: &StoredConfig, kept: &[StoredConfig]) -> Result<(), Error> {
         if new.body.get("name").is_some() {
-            let detail = format!("the name is `{}`, which is said already; take `name` away", new.name);
+            let detail = format!(
+                "the configuration is already saved under the name `{}`; remove `name` from its body",
+                new.name
+            );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         let layer = match new.kind {

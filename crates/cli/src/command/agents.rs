@@ -123,7 +123,7 @@ impl AgentsArgs {
                 Err(_) if json => all = ExitCode::FAILURE,
                 Ok(pinned) => terminal::say(&format!("{name} {}", pinned.fingerprint())),
                 Err(error) => {
-                    terminal::say(&format!("{name} cannot be made: {error}"));
+                    terminal::say(&format!("{name} cannot be built: {error}"));
                     all = ExitCode::FAILURE;
                 }
             }
@@ -147,7 +147,7 @@ fn print_difference(lines: &[String], json: bool) {
         terminal::say(line);
     }
     if lines.is_empty() {
-        terminal::note("· they are the same");
+        terminal::note("· the two agents are identical");
     }
 }
 
@@ -199,7 +199,7 @@ async fn version_of(
 async fn history(name: &str, data: &GlobalArgs) -> Result<(), Error> {
     let versions = data.backend().await?.config_versions(ConfigKind::Agent, name).await?;
     if versions.is_empty() {
-        let detail = format!("the database has no agent `{name}`; `outlast agents list` shows where each is");
+        let detail = format!("the database has no agent `{name}`; `outlast agents list` lists the agents");
         return Err(Error::new(Kind::AgentNotFound, detail));
     }
     if data.json {
@@ -237,7 +237,7 @@ fn list(staff: &AgentSources, json: bool) {
                 continue;
             }
             Err(error) => {
-                terminal::note(&format!("· {name} cannot be made: {error}"));
+                terminal::note(&format!("· {name} cannot be built: {error}"));
                 continue;
             }
         };
@@ -257,7 +257,7 @@ fn list(staff: &AgentSources, json: bool) {
         return;
     }
     if is_empty {
-        terminal::note("· there are no agents; `[agents.NAME]` in `outlast.toml` is one");
+        terminal::note("· there are no agents; define one as `[agents.NAME]` in `outlast.toml`");
         return;
     }
     if !rows.is_empty() {

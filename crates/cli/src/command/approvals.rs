@@ -180,7 +180,7 @@ async fn decide(
     }
     terminal::say(&vote_summary(&voted));
     if let VoteOutcome::Decided(_) = voted {
-        data.note_work("the turn goes on");
+        data.note_work("the turn continues");
     }
     Ok(())
 }
@@ -206,6 +206,9 @@ async fn revoke(data: &GlobalArgs, id: GrantId, who: &ApproverArgs) -> Result<()
         terminal::json(&approval_format::grant_json(&grant));
         return Ok(());
     }
-    terminal::say(&format!("revoked: somebody is asked again about `{}` in {}", grant.tool, grant.session));
+    terminal::say(&format!(
+        "revoked: the next such call of `{}` requires an approval, in {}",
+        grant.tool, grant.session
+    ));
     Ok(())
 }

@@ -79,7 +79,7 @@ impl AttachmentsArgs {
         let content_grace = self.grace.map_or(Limits::default().content_grace, Duration::from_secs);
         let limits = Limits { content_grace, ..Limits::default() };
         let Some(contents) = data.contents(store.as_ref(), &self.configuration).await? else {
-            terminal::note("· contents lie in the database, where nothing is left to sweep");
+            terminal::note("· attachments are stored in the database, which has no unused content to delete");
             return Ok(());
         };
         let attachments = Kept::new(store, Some(contents), limits);
@@ -89,7 +89,7 @@ impl AttachmentsArgs {
             return Ok(());
         }
         let looked_at = count(usize::try_from(looked_at).unwrap_or(usize::MAX), "content", "contents");
-        terminal::say(&format!("{looked_at} looked at, {deleted} deleted"));
+        terminal::say(&format!("{looked_at} checked, {deleted} deleted"));
         Ok(())
     }
 }

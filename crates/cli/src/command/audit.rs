@@ -56,7 +56,7 @@ impl AuditArgs {
             left -= page.len();
         }
         if after == self.after && !self.json {
-            terminal::note("· nothing was done that is noted here");
+            terminal::note("· the audit log has no entries");
         }
         Ok(())
     }

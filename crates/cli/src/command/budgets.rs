@@ -84,9 +84,9 @@ impl BudgetsArgs {
             Some(BudgetsCommand::Clear { of }) => {
                 backend_for(&of, data).await?.set_budget(&of, None).await?;
                 let stands = if matches!(of, BudgetAccount::Org(_)) {
-                    "is not bounded"
+                    "has no limit"
                 } else {
-                    "is as its agent says"
+                    "is reset to the limits of its agent"
                 };
                 terminal::note(&format!("✓ {of} {stands}"));
                 Ok(())
@@ -113,7 +113,7 @@ impl BudgetSetArgs {
         let budget =
             Budget { tokens, money, calls, time: time_s.map(Duration::from_secs), warn_at, pause_at, per };
         if budget.is_empty() {
-            let detail = "a budget bounds something; expected --tokens, --money, --calls or --time-s";
+            let detail = "a budget needs a limit; expected --tokens, --money, --calls or --time-s";
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         Ok((of, budget))
@@ -141,7 +141,7 @@ fn list_json(purses: &[BudgetAccountView]) {
 
 fn list(purses: &[BudgetAccountView]) {
     if purses.is_empty() {
-        terminal::note("· nothing that has a budget was used yet, and none is set here");
+        terminal::note("· no budget has been used or set yet");
         return;
     }
     let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);
@@ -152,7 +152,7 @@ fn list(purses: &[BudgetAccountView]) {
         terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {limit}"));
         if *lost != UsageAmount::ZERO {
             terminal::say(&format!(
-                "{:width$}    of this {} lost: reserved, and never settled",
+                "{:width$}    of this {} lost: reserved, but never settled",
                 "",
                 shown(lost)
             ));

@@ -34,12 +34,12 @@ const LISTED: usize = 20;
 
 const HELP: &str = "\
 /sessions   list sessions
-/events     what happened in this one
-/fork N     go on in a new session that branches after message N
-/help       this
-/quit       leave; so does Ctrl-D
-A line that ends with \\ goes on in the next one. Ctrl-C cancels the answer that is being given.
-When the agent asks something, the next line is the answer; a number chooses an option.";
+/events     list the events of this session
+/fork N     continue in a new session, forked after message N
+/help       show this help
+/quit       quit, like Ctrl-D
+A line that ends with \\ continues on the next line. Ctrl-C cancels the current turn.
+If the agent asks a question, the next line answers it; a number selects an option.";
 
 /// Chats with an agent in the terminal.
 #[derive(Args)]
@@ -64,7 +64,7 @@ async fn talk(host: &TurnBackend, named: Option<SessionSelector>, data: &GlobalA
     // The first input creates the session, so a visit without input leaves nothing behind.
     let mut session = named;
     let mut keyboard = LineReader::open(data)?;
-    terminal::note("· /help tells what you can do here");
+    terminal::note("· /help lists the commands");
     greet(&host.backend(), session.as_ref()).await?;
     loop {
         let heard;
@@ -77,7 +77,7 @@ async fn talk(host: &TurnBackend, named: Option<SessionSelector>, data: &GlobalA
                 // A failed turn or command does not end the conversation.
                 Err(error) => terminal::print_error(&error),
             },
-            KeyboardInput::Interrupt => terminal::note("· nothing to cancel; Ctrl-D leaves"),
+            KeyboardInput::Interrupt => terminal::note("· nothing to cancel; Ctrl-D quits"),
             KeyboardInput::End => break,
         }
     }
@@ -168,7 +168,7 @@ async fn known(desk: &CommandBackend, session: Option<&SessionSelector>) -> Resu
         Some(named) => desk.find_named(named).await?,
         None => None,
     };
-    let nothing = || Error::new(Kind::SessionNotFound, "nothing has been said in this session yet");
+    let nothing = || Error::new(Kind::SessionNotFound, "this session has no messages yet");
     found.map(|session| session.id).ok_or_else(nothing)
 }
 
@@ -233,15 +233,15 @@ impl LineReader {
             };
             Ok((keyboard, heard))
         });
-        waited
-            .await
-            .map_err(|cause| Error::new(Kind::Internal, format!("the reader of lines died: {cause}")))?
+        waited.await.map_err(|cause| {
+            Error::new(Kind::Internal, format!("the thread that reads input stopped: {cause}"))
+        })?
     }
 
     fn keep_history(&mut self) {
         let Some(history) = &self.history else { return };
         if let Err(cause) = self.editor.append_history(history) {
-            terminal::note(&format!("· the history was not kept: {cause}"));
+            terminal::note(&format!("· the history was not saved: {cause}"));
         }
     }
 }

@@ -17,7 +17,7 @@ impl CompletionsArgs {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Cli::command(), "outlast", &mut script);
         let script = String::from_utf8(script)
-            .map_err(|cause| Error::new(Kind::Internal, format!("the script is no text: {cause}")))?;
+            .map_err(|cause| Error::new(Kind::Internal, format!("the script is not UTF-8 text: {cause}")))?;
         terminal::script(&script);
         Ok(())
     }

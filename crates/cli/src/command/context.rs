@@ -60,7 +60,7 @@ fn as_table(shown: &Shown) {
     }
     if *compactions > 0 {
         terminal::note(&format!(
-            "· made shorter {compactions} times; fork or rewind to an earlier message to see more"
+            "· compacted {compactions} times; fork or rewind to an earlier message to see more"
         ));
     }
 }

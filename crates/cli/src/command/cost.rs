@@ -77,13 +77,13 @@ impl CostArgs {
 fn table(spent: &BTreeMap<String, CostTotals>, by: CostGrouping) {
     if spent.is_empty() {
         terminal::note(match by {
-            CostGrouping::Tool => "· no tool has asked a model, and no call of one with a price was made",
+            CostGrouping::Tool => "· no tool has called a model, and no tool with a price was called",
             _ => "· no model has replied yet",
         });
         return;
     }
     let width = spent.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
-    terminal::say(&format!("{:width$}  REPLIES  READ        FROM CACHE  SAID        COST", "NAME"));
+    terminal::say(&format!("{:width$}  REPLIES  INPUT       FROM CACHE  OUTPUT      COST", "NAME"));
     for (name, CostTotals { replies, usage, cost, .. }) in spent {
         let (read, said) = (usage.input + usage.cache_write, usage.output + usage.reasoning);
         let cached = usage.cache_read;

@@ -67,13 +67,13 @@ impl DoctorArgs {
     /// Checks that the sinks can start, and reports outputs that were given up.
     async fn sinks(&self, report: &mut DoctorReport, store: &SqliteStore) -> Result<(), Error> {
         for error in self.configuration.sinks()?.iter().filter_map(|sink| sink.outlet().err()) {
-            report.wrong(&error.to_string(), "no worker starts with it; mend or remove it");
+            report.wrong(&error.to_string(), "no worker starts with it; fix or remove it");
         }
         for SinkView { name, dead, .. } in store.sinks().await?.into_iter().filter(|sink| sink.dead > 0) {
             let outputs = count(usize::try_from(dead).unwrap_or(usize::MAX), "output", "outputs");
             let remedy =
                 format!("outlast sinks show {name} says why, outlast sinks retry {name} tries again");
-            report.open(&format!("{outputs} that the sink {name} did not take"), &remedy);
+            report.open(&format!("{outputs} that the sink {name} did not accept"), &remedy);
         }
         Ok(())
     }
@@ -86,8 +86,8 @@ impl DoctorArgs {
                 .named(name, None)
                 .and_then(|member| validated_package(&member.agent, &self.configuration));
             if let Err(error) = made {
-                let what = format!("the agent {name} ({}) cannot be made: {error}", staff.source(name));
-                report.wrong(&what, "a server that runs goes on with the version before; mend this one");
+                let what = format!("the agent {name} ({}) cannot be built: {error}", staff.source(name));
+                report.wrong(&what, "a running server keeps the previous version; fix this one");
             }
         }
         Ok(())
@@ -195,13 +195,13 @@ async fn database(report: &mut DoctorReport, data: &GlobalArgs, store: &SqliteSt
     fact("engine", &format!("{}, schema {}", status.engine, status.schema));
     fact("durability", status.durability.name());
     if status.durability != Durability::PowerLoss {
-        report.wrong("acknowledged writes may be lost with power", "leave --unsafe-durability away");
+        report.wrong("a power loss may lose acknowledged writes", "remove --unsafe-durability");
     }
     fact("size", &format!("{}, of which log {}", size(status.bytes), size(log(&data.path))));
     if log(&data.path) > LONG_LOG {
         report.wrong(
             "the write-ahead log is very long",
-            "a reader keeps it from being moved; end processes that have the database open",
+            "a reader prevents its checkpoint; stop processes that have the database open",
         );
     }
     permissions(report, &data.path);
@@ -211,8 +211,8 @@ async fn database(report: &mut DoctorReport, data: &GlobalArgs, store: &SqliteSt
     fact("unknown", &count(unknown, "call", "calls"));
     if unknown > 0 {
         report.open(
-            &format!("{} of unknown outcome", count(unknown, "call", "calls")),
-            "outlast unknown lists them and says how to settle them",
+            &format!("{} with an unknown outcome", count(unknown, "call", "calls")),
+            "outlast unknown lists them and explains how to settle them",
         );
     }
     payments(report, store).await
@@ -221,15 +221,20 @@ async fn database(report: &mut DoctorReport, data: &GlobalArgs, store: &SqliteSt
 /// Lists payments whose end the payment authority has not confirmed.
 async fn payments(report: &mut DoctorReport, store: &SqliteStore) -> Result<(), Error> {
     let owed = store.owed(Limits::default().page_rows).await?;
-    fact("payments", &format!("{} whose end is not told yet", count(owed.len(), "payment", "payments")));
+    fact(
+        "payments",
+        &format!("{} not yet confirmed by the payment authority", count(owed.len(), "payment", "payments")),
+    );
     for PendingPayment { session, payment, since, attempts, due_at, failure, .. } in owed {
         let Payment { id, order: PaymentOrder { payee, amount, .. }, state, .. } = payment;
         let end = if state == PaymentState::Settling { "paid" } else { "freed" };
-        let why = failure.map_or_else(String::new, |failure| format!(", the last time {failure}"));
-        let told = format!("told {}{why}", count(attempts as usize, "time", "times"));
-        let what =
-            format!("{id} ({amount} to {payee}, {session}) is to be {end} since {}, {told}", when(since));
-        let remedy = format!("a worker with the payment authority tells it again, next at {}", when(due_at));
+        let why = failure.map_or_else(String::new, |failure| format!(", last failure: {failure}"));
+        let told = format!("attempted {}{why}", count(attempts as usize, "time", "times"));
+        let what = format!(
+            "{id} ({amount} to {payee}, {session}) should have been {end} since {}, {told}",
+            when(since)
+        );
+        let remedy = format!("a worker with the payment authority retries, next at {}", when(due_at));
         report.open(&what, &remedy);
     }
     Ok(())
@@ -280,13 +285,13 @@ async fn sessions(report: &mut DoctorReport, store: &SqliteStore, living: usize)
     if stuck > 0 {
         report.open(
             &format!("{more}{}", count(stuck, "turn is stuck", "turns are stuck")),
-            "outlast sessions list --last-end stuck lists them, outlast why SESSION says what to fix",
+            "outlast sessions list --last-end stuck lists them, outlast why SESSION shows the cause",
         );
     }
     let waiting = counts[SessionState::Ready as usize] + counts[SessionState::Leased as usize];
     if waiting > 0 && living == 0 {
         report.open(
-            &format!("{} want to be driven and no worker lives", count(waiting, "session", "sessions")),
+            &format!("{} ready to run, but no worker is running", count(waiting, "session", "sessions")),
             "outlast work",
         );
     }

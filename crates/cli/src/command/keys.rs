@@ -70,7 +70,7 @@ impl KeyCreateArgs {
     async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let expires = self.expires.as_deref().map(|text| input::span("--expires", text)).transpose()?;
         if expires == Some(Duration::ZERO) {
-            let detail = "a key that expires after no time would open nothing; leave `--expires` away for one that counts for ever";
+            let detail = "`--expires` must be more than 0; remove it for a key that never expires";
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         let name = input::name("NAME", &self.name)?;
@@ -89,7 +89,7 @@ impl KeyCreateArgs {
         } else {
             terminal::say(&key);
         }
-        terminal::note(&format!("· {id} is shown this once and kept nowhere; put it where secrets are"));
+        terminal::note(&format!("· {id} is shown only once and is not stored; keep it as a secret"));
         Ok(())
     }
 }

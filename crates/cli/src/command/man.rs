@@ -55,7 +55,7 @@ fn page(command: &clap::Command, name: &str) -> Result<String, Error> {
     let mut roff = Vec::new();
     // A built command knows its full name.
     Page::new(command.clone()).render(&mut roff).map_err(|cause| {
-        Error::new(Kind::Internal, format!("the page of `{name}` cannot be made: {cause}"))
+        Error::new(Kind::Internal, format!("the page of `{name}` cannot be written: {cause}"))
     })?;
     String::from_utf8(roff).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
 }

@@ -98,7 +98,7 @@ impl McpArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let path = &PathBuf::from(self.agent.as_deref().unwrap_or(USUAL));
         if !matches!(self.what, McpCommand::Serve(_)) {
-            data.only_here("this works on the file of an agent on this machine")?;
+            data.only_here("this command works on a local agent file")?;
         }
         match self.what {
             McpCommand::Serve(serve) => serve.run(data, self.agent).await,
@@ -234,7 +234,7 @@ async fn test(path: &Path, name: &str) -> Result<(), Error> {
         return Ok(());
     }
     let detail = format!(
-        "{} not as accepted; `outlast mcp accept {name}` accepts what the server says now",
+        "{} not as accepted; `outlast mcp accept {name}` accepts the current definitions",
         formatting::count(changes.len(), "tool is", "tools are")
     );
     Err(Error::new(Kind::McpChanged, detail))

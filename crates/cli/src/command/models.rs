@@ -28,7 +28,7 @@ pub(crate) struct ModelsArgs {
 impl ModelsArgs {
     /// Runs the command. A configured provider that does not answer sets the exit code.
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
-        data.only_here("this asks the providers that this machine has keys for")?;
+        data.only_here("this command asks the providers with the keys of this machine")?;
         let providers = self.configuration.providers()?;
         let mut statuses = providers.check(Duration::from_secs(self.patience.into())).await;
         if let Some(wanted) = &self.provider {

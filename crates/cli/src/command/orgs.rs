@@ -67,7 +67,7 @@ async fn create(data: &GlobalArgs, name: Name) -> Result<(), Error> {
         }
         Some(client) => {
             terminal::say(&client.create_org(name.clone()).await?.id.to_string());
-            terminal::note(&format!("· `outlast keys create NAME --org {name}` lets somebody in"));
+            terminal::note(&format!("· `outlast keys create NAME --org {name}` creates a key for it"));
         }
     }
     Ok(())

@@ -45,12 +45,12 @@ fn list_json(rates: &[RateView], now: Millis) {
 fn list(rates: &[RateView], now: Millis) {
     if rates.is_empty() {
         terminal::note(
-            "· no call fell under a rate yet; `[[rates]]` of an agent or of outlast.toml set them",
+            "· no rate limit has been used yet; define rate limits as `[[rates]]` in an agent or outlast.toml",
         );
         return;
     }
     let width = rates.iter().map(|rate| rate.name.chars().count()).max().unwrap_or(0).max(4);
-    terminal::say(&format!("{:width$}  ROOM    EVERY         OUT  TURNED AWAY  NEXT", "NAME"));
+    terminal::say(&format!("{:width$}  FREE    EVERY       CALLS     REJECTED  NEXT", "NAME"));
     for rate in rates {
         let RateView { name, every, burst, state: standing, taken, refused, .. } = rate;
         let room = format!("{}/{burst}", rate.calls_available(now));

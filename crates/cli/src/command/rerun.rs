@@ -114,8 +114,8 @@ impl RerunArgs {
     /// Runs a session of a server again, with the server's agents.
     async fn there(&self, client: Client, of: &str, prompt: Option<&str>) -> Result<RerunReport, Error> {
         if Path::new(of).is_file() {
-            let detail = "it is a file of this machine, and a server runs its own sessions again; leave `--server` \
-                          (OUTLAST_SERVER) away, or import it there";
+            let detail = "it is a local file, but a server reruns only its own sessions; remove `--server` \
+                          (OUTLAST_SERVER), or import the file there";
             return Err(Error::new(Kind::CommandLocal, detail));
         }
         let (agent, model) = self.agent.server_agent_and_model()?;
@@ -129,7 +129,7 @@ impl RerunArgs {
         };
         let session = CommandBackend::Server(client.clone()).find(of).await?.id;
         serde_json::from_value(client.rerun(session, &again).await?).map_err(|cause| {
-            Error::new(Kind::ServerAnswerInvalid, format!("the server's comparison does not read: {cause}"))
+            Error::new(Kind::ServerAnswerInvalid, format!("the server's comparison is invalid: {cause}"))
         })
     }
 

@@ -69,9 +69,12 @@ impl ResolveArgs {
         }
         if yours {
             terminal::say(&format!("resolved: {}", formatting::resolution(&first)));
-            data.note_work(&format!("{} goes on", key.turn));
+            data.note_work(&format!("{} continues", key.turn));
         } else {
-            terminal::say(&format!("resolved before: {}; that counts", formatting::resolution(&first)));
+            terminal::say(&format!(
+                "already resolved: {}; the first result is kept",
+                formatting::resolution(&first)
+            ));
         }
         Ok(())
     }

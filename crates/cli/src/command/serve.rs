@@ -149,7 +149,7 @@ async fn serve(
                 offer.end();
             }
             Err(error) => {
-                tracing::warn!(%error, "no process can take this one's place");
+                tracing::warn!(%error, "the socket cannot be offered to another process");
                 stop.comes().await;
             }
         }
@@ -191,8 +191,9 @@ fn rerunner(
             let rerun = if live { rerun.live() } else { rerun };
             let rerun = if run_at_most_once { rerun.run_at_most_once() } else { rerun };
             let compared = rerun.run_with(builder).await?;
-            let mut answer = serde_json::to_value(&compared)
-                .map_err(|cause| Error::new(Kind::Internal, "a comparison is no JSON").because(cause))?;
+            let mut answer = serde_json::to_value(&compared).map_err(|cause| {
+                Error::new(Kind::Internal, "a comparison cannot be written as JSON").because(cause)
+            })?;
             answer["changed"] = compared.changed().into();
             Ok(answer)
         })
@@ -209,7 +210,7 @@ impl StopSignals {
     fn new() -> Result<Self, Error> {
         let taken = |kind| {
             signal(kind).map_err(|cause| {
-                Error::new(Kind::IoFailed, format!("signals cannot be taken: {cause}")).because(cause)
+                Error::new(Kind::IoFailed, format!("signals cannot be handled: {cause}")).because(cause)
             })
         };
         Ok(Self { terminate: taken(SignalKind::terminate())?, interrupt: taken(SignalKind::interrupt())? })

@@ -64,7 +64,7 @@ impl SinksArgs {
             CommandBackend::Server(client) => client.sinks().await?.iter().map(there).collect(),
         };
         if rows.is_empty() {
-            terminal::note("· there are no sinks; `[[sinks]]` in outlast.toml makes one");
+            terminal::note("· there are no sinks; define one as `[[sinks]]` in outlast.toml");
             return Ok(());
         }
         terminal::table(&["SINK", "WHERE", "BEHIND", "DUE", "DEAD", "DELIVERED"], &rows);
@@ -84,7 +84,7 @@ impl SinksArgs {
     async fn try_here(&self, name: &str) -> Result<String, Error> {
         let written = self.configuration.sinks()?;
         let sink = written.iter().find(|sink| sink.name() == name).ok_or_else(|| {
-            let detail = format!("no sink is called `{name}` here; `[[sinks]]` in outlast.toml makes one");
+            let detail = format!("no sink is called `{name}` here; define it as `[[sinks]]` in outlast.toml");
             Error::new(Kind::DeliveryNotFound, detail)
         })?;
         let now = SystemClock.now();
@@ -143,7 +143,7 @@ async fn show(data: &GlobalArgs, name: &str) -> Result<(), Error> {
         CommandBackend::Server(client) => client.deliveries(name).await?,
     };
     if deliveries.is_empty() {
-        terminal::note("· everything that was looked at is delivered");
+        terminal::note("· no output is waiting to be delivered");
     }
     for DeliveryView { id, session, turn, topic, attempts, due_at, failure } in deliveries {
         let due = due_at.map_or("dead".to_owned(), |at| format!("due {}", formatting::when(at)));
@@ -165,6 +165,6 @@ async fn retry(data: &GlobalArgs, name: &str, delivery: Option<&str>) -> Result<
         CommandBackend::Server(client) => (client.redeliver(name, only).await?, "the server"),
     };
     let revived = formatting::count(usize::try_from(revived).unwrap_or(usize::MAX), "output", "outputs");
-    terminal::say(&format!("{revived} to deliver again; {who} does so"));
+    terminal::say(&format!("{revived} will be delivered again by {who}"));
     Ok(())
 }

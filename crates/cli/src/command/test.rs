@@ -133,10 +133,10 @@ fn show_broken(broken: &GuaranteeViolation) {
     OutputLine::new().ink(TextStyle::Bad, "broken").text(&format!(" {}", broken.crash_location())).say();
     terminal::say(&format!("  {}: {}", broken.promise, broken.detail));
     if let Some(database) = broken.database() {
-        terminal::say(&format!("  look at it: outlast --data {} events trial", database.display()));
+        terminal::say(&format!("  inspect it: outlast --data {} events trial", database.display()));
     }
     if !broken.crash.points().is_empty() {
-        terminal::say(&format!("  only this one: --point {}", broken.crash));
+        terminal::say(&format!("  run only this one: --point {}", broken.crash));
     }
     terminal::say("");
 }

@@ -37,7 +37,7 @@ impl ToolsArgs {
         match (&self.name, arguments) {
             (Some(name), Some(arguments)) => match tools.preview(name, &arguments).await? {
                 Some(preview) => terminal::say(&preview),
-                None => terminal::note(&format!("· `{name}` cannot say what it would do")),
+                None => terminal::note(&format!("· `{name}` has no preview")),
             },
             (Some(name), None) => {
                 let contract = tools.contract(name).ok_or_else(|| {
@@ -66,8 +66,7 @@ impl ToolsArgs {
     /// Prints the tools in the package of a server's agent.
     async fn there(&self, client: &Client) -> Result<(), Error> {
         if self.preview.is_some() {
-            let detail =
-                "`--preview` asks a tool of this machine what it would do; leave it away, or name no server";
+            let detail = "`--preview` works only with local tools; remove it, or remove `--server`";
             return Err(Error::new(Kind::CommandLocal, detail));
         }
         let agent = match self.agent.server_agent_name()? {
@@ -100,7 +99,7 @@ impl ToolsArgs {
 async fn first(client: &Client) -> Result<String, Error> {
     let agents = client.agents().await?;
     agents.into_iter().find(|agent| agent.first).map(|agent| agent.name).ok_or_else(|| {
-        Error::new(Kind::AgentNotFound, "the server has no agent that answers first; name one with `--agent`")
+        Error::new(Kind::AgentNotFound, "the server has no default agent; name one with `--agent`")
     })
 }
 
@@ -123,6 +122,6 @@ fn show(contract: &ToolContract) {
         terminal::say(&format!("deadline: {} s", deadline.as_secs()));
     }
     if contract.approval {
-        terminal::say("should be asked for before it runs");
+        terminal::say("requires an approval before it runs");
     }
 }

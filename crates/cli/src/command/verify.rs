@@ -54,7 +54,7 @@ fn told(session: SessionId, found: Result<u64, &Error>) {
             };
             terminal::json(&json!({ "session": session, "records": records, "error": error }));
         }
-        Ok(records) => terminal::say(&format!("{session} whole: {records} records")),
+        Ok(records) => terminal::say(&format!("{session} intact: {records} records")),
         Err(error) => terminal::say(&format!("{session} DAMAGED: {}", error.detail())),
     }
 }

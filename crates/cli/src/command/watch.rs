@@ -205,7 +205,7 @@ async fn on_screen(
 
 /// Returns the error for a server that does not answer in time.
 fn late<T>() -> Result<T, Error> {
-    let detail = format!("nothing was heard for {} s; trying again", PATIENCE.as_secs());
+    let detail = format!("no data for {} s; reconnecting", PATIENCE.as_secs());
     Err(Error::new(Kind::ServerUnreachable, detail))
 }
 

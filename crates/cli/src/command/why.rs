@@ -50,32 +50,36 @@ fn print(why: &WaitExplanation, data: &GlobalArgs) {
     let what = why.turn.map_or_else(|| why.session.to_string(), |turn| turn.to_string());
     let since = formatting::when(why.since);
     terminal::say(&match &why.standing {
-        TurnProgress::Rests => format!("{what} rests since {since}; an input moves it"),
-        TurnProgress::Ended(end) => format!("{what} is over since {since}: {}", formatting::end(end)),
-        TurnProgress::Behind(turn) => format!("{what} waits since {since} for {turn}; `outlast why {turn}`"),
+        TurnProgress::Rests => format!("{what} has been idle since {since}; send an input to continue"),
+        TurnProgress::Ended(end) => format!("{what} ended at {since}: {}", formatting::end(end)),
+        TurnProgress::Behind(turn) => {
+            format!("{what} has waited for {turn} since {since}; `outlast why {turn}`")
+        }
         TurnProgress::Ready => {
-            let one = if data.server.is_none() { "; `outlast work` is one" } else { "" };
-            format!("{what} could continue since {since}, and no worker has taken it{one}")
+            let one = if data.server.is_none() { "; start one with `outlast work`" } else { "" };
+            format!("{what} has been ready since {since}, but no worker has claimed it{one}")
         }
         TurnProgress::Driven { worker, doing } => {
             let worker = worker.map_or_else(|| "a worker".to_owned(), |worker| worker.to_string());
-            format!("{what} is driven by {worker}; since {since} it waits for {doing}")
+            format!("{what} is running on {worker}; since {since}, it waits for {doing}")
         }
-        TurnProgress::Waits => format!("{what} waits since {since}"),
+        TurnProgress::Waits => format!("{what} has waited since {since}"),
         TurnProgress::Held { deaths, until } => {
             let died = formatting::count(*deaths as usize, "worker died", "workers died");
             let until =
                 until.map(|until| format!(", not before {}", formatting::when(until))).unwrap_or_default();
-            format!("{what} is held back since {since}: {died} while it ran; it is tried alone{until}")
+            format!(
+                "{what} has been held back since {since}: {died} while it ran; it will be retried alone{until}"
+            )
         }
-        TurnProgress::Stuck(failure) => format!("{what} is stuck since {since}: {failure}"),
+        TurnProgress::Stuck(failure) => format!("{what} has been stuck since {since}: {failure}"),
     });
     if let Some((turn, end)) = &why.last
         && !matches!(end, TurnEnd::Answered { .. })
     {
         terminal::say(&format!("  its last turn {turn} ended as {}", formatting::end(end)));
         if end.kind().is_retryable() {
-            terminal::say(&format!("  to try it again: outlast retry {turn}"));
+            terminal::say(&format!("  to retry it: outlast retry {turn}"));
         }
     }
     for blocked in &why.waits {
@@ -121,24 +125,26 @@ fn wait_text(blocked: &BlockingWait, turn: &str, data: &GlobalArgs) -> String {
             // A server knows who approves by the key of the request.
             let named = if data.server.is_none() { who.as_slice() } else { &[] };
             let command = formatting::approve_command(*id, named);
-            let who = if who.is_empty() { "anybody".to_owned() } else { who.join(" or ") };
-            format!("{what}; {who} can say: {command}")
+            let who = if who.is_empty() { "anyone".to_owned() } else { who.join(" or ") };
+            format!("{what}; {who} can decide: {command}")
         }
         Unblocker::Completion(Some(key)) => {
-            format!("{what}; who holds its key: outlast resolve {key} --ok JSON")
+            format!("{what}; to complete it: outlast resolve {key} --ok JSON")
         }
-        Unblocker::Completion(None) => format!("{what}; who holds its key"),
-        Unblocker::Time if wait.key.is_rate() => format!("{what}; its rate lets it go then: outlast rates"),
-        Unblocker::Time if wait.key.is_deferred() => format!("{what}; a rule has put it off"),
-        Unblocker::Time => format!("{what}; time moves it"),
-        Unblocker::Provider { name: None, .. } => format!("{what}; it keeps to the provider's rate limit"),
+        Unblocker::Completion(None) => format!("{what}; complete it with its completion key"),
+        Unblocker::Time if wait.key.is_rate() => {
+            format!("{what}; the rate limit admits it then: outlast rates")
+        }
+        Unblocker::Time if wait.key.is_deferred() => format!("{what}; a rule deferred it"),
+        Unblocker::Time => format!("{what}; it continues then"),
+        Unblocker::Provider { name: None, .. } => format!("{what}; it respects the provider's rate limit"),
         Unblocker::Provider { name: Some(name), failure } => {
             let last = failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
-            format!("`{name}` does not answer{last}; it is called again{at}; now: outlast retry {turn}")
+            format!("`{name}` does not answer{last}; next attempt{at}; to retry now: outlast retry {turn}")
         }
-        Unblocker::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
-        Unblocker::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
-        Unblocker::Retry => format!("Outlast tries again{at}; after a repair: outlast retry {turn}"),
+        Unblocker::Budget(Some(purse)) => format!("{what}; to raise it: outlast budgets set {purse}"),
+        Unblocker::Budget(None) => format!("{what}; to raise it: outlast budgets"),
+        Unblocker::Retry => format!("Outlast retries{at}; once the cause is fixed: outlast retry {turn}"),
     }
 }
 

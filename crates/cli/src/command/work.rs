@@ -35,7 +35,7 @@ impl WorkArgs {
         outlast.shut_down().await;
         feed.print(store.as_ref()).await?;
         if ran.is_ok() && !self.follow {
-            terminal::note("· nothing is left that could be driven now");
+            terminal::note("· no turn can continue now");
         }
         ran
     }

@@ -23,28 +23,28 @@ pub(crate) fn configuration() -> Value {
         ("agents", "Agents, by name.", by_name::<AgentTable>(&mut generator)),
         (
             "harnesses",
-            "Layers that agents and other harnesses stand on, by name.",
+            "Layers that agents and other harnesses inherit from, by name.",
             by_name::<AgentTable>(&mut generator),
         ),
         (
             "capabilities",
-            "Bundles that agents switch on, by name.",
+            "Bundles that agents can enable, by name.",
             by_name::<CapabilityTable>(&mut generator),
         ),
         (
             "attachments",
-            "Where the contents of attachments lie.",
+            "Where attachments are stored.",
             described::<crate::config_file::AttachmentsTable>(&mut generator),
         ),
         ("telemetry", "Where traces go.", described::<crate::telemetry::TelemetryTable>(&mut generator)),
         (
             "cedar",
-            "Cedar policies, which decide beside the rules of every agent.",
+            "Cedar policies, evaluated in addition to the rules of every agent.",
             described::<crate::cedar::CedarTable>(&mut generator),
         ),
-        ("server", "What `outlast serve` is told.", described::<super::server::ServerTable>(&mut generator)),
+        ("server", "Settings of `outlast serve`.", described::<super::server::ServerTable>(&mut generator)),
         ("sinks", "Where outputs go.", list::<SinkTable>(&mut generator)),
-        ("rates", "How often calls of all agents may go out.", list::<RateTable>(&mut generator)),
+        ("rates", "Rate limits for the calls of all agents.", list::<RateTable>(&mut generator)),
     ];
     let mut properties = serde_json::Map::new();
     for (name, description, mut schema) in tables {

@@ -65,7 +65,7 @@ fn tools_command_lists_shows_and_previews_tools() {
             |   read on with: outlast explain tool.unknown
             exit 1
             $ tools calculator --preview '{"expression": "1"}'
-            | · `calculator` cannot say what it would do
+            | · `calculator` has no preview
         "#]],
     );
     assert!(!place.data().exists());
@@ -131,15 +131,15 @@ fn aborted_turn_undoes_its_tool_calls() {
             | · book {"what":"car"}
             | · book → {"what":"car"}
             | · ask_user {"question":"Sure?"}
-            | · ask_user → waits for somebody outside to finish it
+            | · ask_user → waits to be completed from outside
             | · trn_1 asks: Sure?
             |   outlast resolve cpl_1 --text ANSWER
             $ cancel trn_1 --undo --reason 'the trip is off'
             asked to stop
-            | · it ends where a worker runs; `outlast work` is one
+            | · it ends once a worker runs; start one with `outlast work`
             $ work --agent agent.toml --script script.txt
             ses_1 #20 turn.ended aborted: the trip is off (2 calls taken back)
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
             last turn trn_1 aborted: the trip is off (2 calls taken back)
@@ -158,12 +158,15 @@ fn aborted_turn_undoes_its_tool_calls() {
     let did = |file: &str| std::fs::read_to_string(place.path().join(file)).unwrap();
     assert_eq!(did("unbooked"), "{\"what\":\"car\"}{\"what\":\"flight\"}");
     place.write("agent.toml", "name = \"travel\"\n[[tools]]\nname = \"book\"\ndescription = \"Books.\"\ncommand = [\"cat\"]\nundo = \"unbook\"");
-    place.check("run go --agent agent.toml --script script.txt", &expect![[r#"
+    place.check(
+        "run go --agent agent.toml --script script.txt",
+        &expect![[r#"
         $ run go --agent agent.toml --script script.txt
-        | error[tool.unknown]: the tool `book` is taken back by `unbook`, which the agent `travel` does not have
+        | error[tool.unknown]: the tool `book` is undone by `unbook`, which the agent `travel` does not have
         |   read on with: outlast explain tool.unknown
         exit 1
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -244,11 +247,11 @@ fn invalid_agent_file_error_names_line_and_field() {
             [config.invalid]: agent.toml:1: invalid basic string, expected `"`
             [config.invalid]: agent.toml:2: unknown variant `rocket`, expected one of `clock`, `calculator`, `values`, `read_more`, `todo`, `ask_user`, `fetch`
             [config.invalid]: agent.toml:2: invalid value: integer `0`, expected a nonzero u32
-            [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `../secrets`
-            [config.invalid]: agent.toml:2: expected a directory below the one the agent works in, got `/etc`
+            [config.invalid]: agent.toml:2: expected a directory below the agent's working directory, got `../secrets`
+            [config.invalid]: agent.toml:2: expected a directory below the agent's working directory, got `/etc`
             [config.invalid]: agent.toml:3: expected a host like `example.com`, `*.example.com` or `example.com:8080`, got `https://example.com`
             [config.invalid]: agent.toml:2: expected the exact name of a private host, got `*.example`
-            [config.invalid]: agent.toml:2: the shell works in the directory for files; add `files = "…"`
+            [config.invalid]: agent.toml:2: the shell requires a directory for files; add `files = "…"`
         "#]],
     );
 }
@@ -274,15 +277,15 @@ fn invalid_tool_command_is_rejected_with_its_line() {
     refused(
         &tools.map(agent),
         &expect![[r#"
-            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./gone.sh` is none or not executable
-            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `./text` is none or not executable
-            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `text` is none or not executable; the file beside it is `./text`
-            [config.invalid]: agent.toml:3: tool `pay`: expected a program that can be run, but `no-such-program-anywhere` is none or not executable
-            [config.invalid]: agent.toml:3: tool `pay`: expected a command of one word at least, got an empty one
+            [config.invalid]: agent.toml:3: tool `pay`: expected an executable program, but `./gone.sh` is missing or not executable
+            [config.invalid]: agent.toml:3: tool `pay`: expected an executable program, but `./text` is missing or not executable
+            [config.invalid]: agent.toml:3: tool `pay`: expected an executable program, but `text` is missing or not executable; for the file next to the configuration, write `./text`
+            [config.invalid]: agent.toml:3: tool `pay`: expected an executable program, but `no-such-program-anywhere` is missing or not executable
+            [config.invalid]: agent.toml:3: tool `pay`: expected a command of at least one word, got an empty one
             [config.invalid]: agent.toml:6: invalid type: string "true", expected a sequence
             [config.invalid]: agent.toml:7: unknown variant `transactional`, expected one of `at_most_once`, `idempotent`, `pure`
             [config.invalid]: agent.toml:7: unknown key `clas` in `tools`; did you mean `class`?
-            [config.invalid]: agent.toml:3: tool `pay`: the environment has no variable `OUTLAST_NO_SUCH_VARIABLE`, which the program is to see
+            [config.invalid]: agent.toml:3: tool `pay`: the environment variable `OUTLAST_NO_SUCH_VARIABLE`, which is passed to the program, is not set
             [config.invalid]: agent.toml:7: invalid type: integer `7`, expected a map
             [config.invalid]: agent.toml:8: input.invalid: expected a tool name (letters, digits, `_`, `-`, `.`) of 1 to 64 bytes, got `two words`
             [config.invalid]: agent.toml:8: two tools are called `pay`; names must be unique

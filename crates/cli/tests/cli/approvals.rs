@@ -73,7 +73,7 @@ fn large_payment_waits_until_a_person_approves_it() {
             trn_1 waits since TIME
               approval of pay {"euros":500,"to":"joe"} until TIME; ann or bob can say: outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by eve
-            | error[approval.forbidden]: `eve` may not approve this; it takes one of: ann, bob
+            | error[approval.forbidden]: `eve` may not approve this; allowed: ann, bob
             |   read on with: outlast explain approval.forbidden
             exit 1
             $ approvals approve apr_1 --by agent:ses_00000000000000000000000000000000
@@ -82,17 +82,17 @@ fn large_payment_waits_until_a_person_approves_it() {
             exit 1
             $ approvals approve apr_1 --by ann
             decided: ann approved it
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ approvals
             | · nothing waits for an approval
             $ approvals deny apr_1 --by bob --reason no
             too late: ann approved it
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ work --agent clerk.toml --script script.txt
             ses_1 #12 turn.ended answered: "{"euros":500,"to":"joe"}"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ approvals approve apr_1 --by ann
-            | error[approval.not_found]: nothing waits for the approval apr_1
+            | error[approval.not_found]: no call waits for the approval apr_1
             |   read on with: outlast explain approval.not_found
             exit 1
         "#]],
@@ -141,20 +141,20 @@ fn approval_can_edit_arguments_and_denial_reaches_model() {
             |   outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by bob --arguments '{"to": "joe", "euros": 50}'
             decided: bob approved it as {"euros":50,"to":"joe"}
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ work --agent clerk.toml --script script.txt
             ses_1 #13 turn.ended answered: "{"euros":50,"to":"joe"}"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ run pay --session t --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_2 waits for an approval until TIME
             |   outlast approvals approve apr_2 --by ann
             $ approvals deny apr_2 --by bob --reason 'not this month'
             decided: bob denied it: not this month
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ work --agent clerk.toml --script script.txt
             ses_2 #12 turn.ended answered: "error approval.denied: bob said no: not this month"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sessions show t
             ses_2 `t` idle, 1 turn, updated TIME
             head main at #11 of ses_2
@@ -224,7 +224,7 @@ fn two_of_three_approvals_need_equal_arguments() {
             $ approvals approve apr_1 --by bob --arguments '{"to": "joe", "euros": 50}'
             counted: 1 of 2 approvals
             $ approvals approve apr_1 --by cleo
-            | error[approval.not_found]: somebody has changed the arguments of apr_1; it is apr_2 now
+            | error[approval.not_found]: the arguments of apr_1 were edited; the new id is apr_2
             |   read on with: outlast explain approval.not_found
             exit 1
             $ approvals list
@@ -236,10 +236,10 @@ fn two_of_three_approvals_need_equal_arguments() {
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals approve apr_2 --by cleo
             decided: bob and cleo approved it as {"euros":50,"to":"joe"}
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ work --agent clerk.toml --script script.txt
             ses_1 #13 turn.ended answered: "{"euros":50,"to":"joe"}"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ audit
             1 TIME person:ann approval.approve trn_1 by ann; 1 of 2
             2 TIME person:bob approval.edit trn_1 by bob, with other arguments; 1 of 2
@@ -269,10 +269,10 @@ fn session_approvals_are_listed_and_revoked() {
             |   outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by ann --session
             decided: ann approved it, and calls like it in this session
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ work --agent clerk.toml --script script.txt
             ses_1 #12 turn.ended answered: "{"euros":500,"to":"joe"}"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ approvals grants
             grt_1
               pay in ses_1, where rule `large` would ask
@@ -283,7 +283,7 @@ fn session_approvals_are_listed_and_revoked() {
             | · pay {"euros":500,"to":"joe"} (rule `large`, approved for the session by ann)
             | · pay → {"euros":500,"to":"joe"}
             $ approvals revoke grt_1 --by bob
-            revoked: somebody is asked again about `pay` in ses_1
+            revoked: the next such call of `pay` requires an approval, in ses_1
             $ approvals revoke grt_1 --by bob
             | error[grant.not_found]: nothing is approved for a session under the id grt_1
             |   read on with: outlast explain grant.not_found
@@ -372,15 +372,15 @@ fn inconsistent_rule_is_rejected_with_its_line() {
         &expect![[r#"
             | error[config.invalid]: agent.toml:4: unknown variant `forbid`, expected one of `allow`, `deny`, `ask`, `modify`, `interrupt`, `defer`
             | error[config.invalid]: agent.toml:2: rule `r`: `deny` needs a `reason`
-            | error[config.invalid]: agent.toml:2: rule `r`: `who` means nothing where `then` is `allow`
-            | error[config.invalid]: agent.toml:2: rule `r`: `approvals` means nothing where `then` is `deny`
+            | error[config.invalid]: agent.toml:2: rule `r`: `who` has no effect if `then` is `allow`; remove it
+            | error[config.invalid]: agent.toml:2: rule `r`: `approvals` has no effect if `then` is `deny`; remove it
             | error[config.invalid]: agent.toml:2: rule `r`: `approvals` is 2, so `who` must name at least 2 people, and it names 0
             | error[config.invalid]: agent.toml:2: rule `r`: `approvals` is 3, so `who` must name at least 3 people, and it names 2
             | error[config.invalid]: agent.toml:5: invalid value: integer `0`, expected a nonzero u32
             | error[config.invalid]: agent.toml:2: rule `r`: `escalate_s` needs `escalate_to`
             | error[config.invalid]: agent.toml:2: rule `r`: `escalate_to` needs `escalate_s`
-            | error[config.invalid]: agent.toml:2: rule `r`: `escalate_to` means nothing where anybody may approve; name `who`
-            | error[config.invalid]: agent.toml:2: rule `r`: `remind_s` is 60, but silence is a no after 60 (`expires_s`); it must be less
+            | error[config.invalid]: agent.toml:2: rule `r`: `escalate_to` has no effect if anyone may approve; set `who`
+            | error[config.invalid]: agent.toml:2: rule `r`: `remind_s` is 60, but an unanswered request is denied after 60 (`expires_s`); it must be less
             | error[config.invalid]: agent.toml:2: rule `r`: `modify` needs `set`, like `set = { "/euros" = 100 }`, or `redact`
             | error[config.invalid]: agent.toml:2: rule `r`: expected a path like `/euros`, got `euros`
             | error[config.invalid]: agent.toml:2: rule `r`: `defer` needs `pause_s`

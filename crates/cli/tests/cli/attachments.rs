@@ -56,17 +56,17 @@ fn large_attachment_is_stored_outside_saved_and_swept() {
             $ attachments ann
             att_f8db813e1c1864e69e670305aae9cac3 text/plain 37748736 bytes outside large.txt
             $ attachments --sweep --grace 0
-            1 content looked at, 0 deleted
+            1 content checked, 0 deleted
             $ attachments ann --save att_f8db813e1c1864e69e670305aae9cac3 --to copy.txt
             | · 37748736 bytes saved
             $ sessions delete ann --yes
             ses_1 deleted
             $ attachments --sweep
-            1 content looked at, 0 deleted
+            1 content checked, 0 deleted
             $ attachments --sweep --grace 0
-            1 content looked at, 1 deleted
+            1 content checked, 1 deleted
             $ attachments --sweep --grace 0
-            0 contents looked at, 0 deleted
+            0 contents checked, 0 deleted
         "#]],
     );
     let read = |name: &str| fs::read(place.path().join(name)).unwrap();
@@ -94,9 +94,9 @@ fn sweep_removes_attachment_of_a_killed_process() {
             $ sessions list
             | · there are no sessions
             $ attachments --sweep
-            0 contents looked at, 0 deleted
+            0 contents checked, 0 deleted
             $ attachments --sweep --grace 0
-            0 contents looked at, 0 deleted
+            0 contents checked, 0 deleted
         "#]],
     );
     assert!(!half.exists());
@@ -113,7 +113,7 @@ fn corrupted_attachment_is_not_saved() {
          attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt --config absent.toml",
         &expect![[r#"
             $ attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt
-            | error[attachment.corrupt]: the content b4badca85c64a56a29b17ffaa5c4b31660c5530a820484da3493f69f610e65cc has 12 bytes, but the 12 that were read do not fit it
+            | error[attachment.corrupt]: the content b4badca85c64a56a29b17ffaa5c4b31660c5530a820484da3493f69f610e65cc has 12 bytes, but 12 bytes that do not match it were read
             |   read on with: outlast explain attachment.corrupt
             exit 1
             $ attachments ann --save att_a3d047118c74ee8db807fd9513e993db --to copy.txt --config absent.toml

@@ -152,7 +152,7 @@ fn unserved_model_is_rejected_at_start() {
 fn empty_and_oversized_inputs_are_rejected() {
     let place = Place::new();
     expect![[r#"
-        | error[input.invalid]: an input must say something, but this one is empty
+        | error[input.invalid]: an input must not be empty
         |   read on with: outlast explain input.invalid
         exit 1
     "#]]
@@ -204,31 +204,31 @@ fn read_only_commands_create_no_database() {
          retry trn_00000000000000000000000000000007",
         &expect![[r#"
             $ sessions list
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ sessions show ann
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ events ann
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ unknown
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ verify
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ work
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ retry trn_00000000000000000000000000000007
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
         "#]],
@@ -301,7 +301,7 @@ fn missing_directory_is_named_in_the_error() {
          run hi --files nowhere",
         &expect![[r#"
             $ --data nowhere/outlast.db run hi
-            | error[io.failed]: DIR/nowhere/outlast.db cannot be opened: DIR/nowhere is no directory
+            | error[io.failed]: DIR/nowhere/outlast.db cannot be opened: DIR/nowhere is not a directory
             |   read on with: outlast explain io.failed
             exit 1
             $ run hi --files nowhere

@@ -35,18 +35,18 @@ fn waiting_turn_resumes_when_its_budget_is_raised() {
          budgets clear agent:clerk",
         &expect![[r#"
             $ budgets
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ run go --session s --agent clerk.toml --script script.txt
             | · add {"a":1}
             | · add → {"a":1}
-            | · trn_1 waits for a budget with more in it
+            | · trn_1 waits for a higher budget
             |   outlast budgets
             $ sessions show s
             ses_1 `s` parked, 1 turn, updated TIME
             head main at the beginning
-            trn_1 waits for a budget with more in it
+            trn_1 waits for a higher budget
               outlast budgets
             trn_1 under way
             #2    user go
@@ -54,7 +54,7 @@ fn waiting_turn_resumes_when_its_budget_is_raised() {
             #6    add {"a":1}
             $ why s
             trn_1 waits since TIME
-              budget; more in it: outlast budgets set agent:clerk
+              budget; to raise it: outlast budgets set agent:clerk
             $ budgets
             NAME         SPENT                          RESERVED             LIMIT
             agent:clerk  $0.01, 27 tokens, 2 calls      nothing              4 calls, pauses at 50 % (as its agent says)
@@ -62,11 +62,11 @@ fn waiting_turn_resumes_when_its_budget_is_raised() {
             | ✓ agent:clerk is set; a worker continues the turns that wait for it
             $ work --agent clerk.toml --script script.txt
             ses_1 #10 turn.ended answered: "done"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ budgets --json
             {"held":{"calls":0,"millis":0,"money":"0","tokens":0},"limit":{"calls":10,"warn_at":10},"limit_by":"operator","lost":{"calls":0,"millis":0,"money":"0","tokens":0},"name":"agent:clerk","org":"org_1","set":{"calls":10,"warn_at":10},"spent":{"calls":3,"millis":0,"money":"0.01","tokens":74}}
             $ budgets clear agent:clerk
-            | ✓ agent:clerk is as its agent says
+            | ✓ agent:clerk is reset to the limits of its agent
         "#]],
     );
 }
@@ -92,7 +92,7 @@ fn invalid_budget_is_rejected_with_its_position() {
         "run go --agent clerk.toml",
         &expect![[r#"
         $ run go --agent clerk.toml
-        | error[config.invalid]: clerk.toml:11: the budget of the turn bounds nothing; expected `tokens`, `money`, `calls` or `time_s`
+        | error[config.invalid]: clerk.toml:11: the budget of the turn has no limit; set `tokens`, `money`, `calls` or `time_s`
         |   read on with: outlast explain config.invalid
         exit 1
     "#]],
@@ -102,7 +102,7 @@ fn invalid_budget_is_rejected_with_its_position() {
         "run go --agent clerk.toml",
         &expect![[r#"
         $ run go --agent clerk.toml
-        | error[config.invalid]: clerk.toml:11: a turn's budget does not begin anew; leave `per` away
+        | error[config.invalid]: clerk.toml:11: a turn's budget has no period; remove `per`
         |   read on with: outlast explain config.invalid
         exit 1
     "#]],
@@ -122,7 +122,7 @@ fn invalid_budget_is_rejected_with_its_position() {
         "run go --agent clerk.toml",
         &expect![[r#"
         $ run go --agent clerk.toml
-        | error[config.invalid]: the agent `clerk` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        | error[config.invalid]: the agent `clerk` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
         |   read on with: outlast explain config.invalid
         exit 1
     "#]],
@@ -149,7 +149,7 @@ fn invalid_budget_is_rejected_with_its_position() {
               call add {…}, with its arguments as JSON
             | · session ses_1
             $ budgets set agent:clerk
-            | error[input.invalid]: a budget bounds something; expected --tokens, --money, --calls or --time-s
+            | error[input.invalid]: a budget needs a limit; expected --tokens, --money, --calls or --time-s
             |   read on with: outlast explain input.invalid
             exit 1
             $ budgets set clerk --calls 5
@@ -204,11 +204,11 @@ fn operator_limits_the_budgets_of_organisations() {
             NAME                                  SPENT                          RESERVED             LIMIT
             org_1  nothing                        nothing              0 calls (set by an operator)
             $ budgets clear org_1 --org acme
-            | error[access.denied]: this is for the operator of the database, and person:ann serves org_1
+            | error[access.denied]: this requires an operator of the database, but person:ann belongs to org_1
             |   read on with: outlast explain access.denied
             exit 1
             $ budgets clear org_1
-            | ✓ org_1 is not bounded
+            | ✓ org_1 has no limit
             $ run hi --session s --org acme --script script.txt
             hello
             $ budgets set org_2 --calls 0
@@ -240,7 +240,7 @@ fn waiting_turn_resumes_when_agent_file_raises_budget() {
         $ run go --session s --agent clerk.toml --script script.txt
         | · add {"a":1}
         | · add → {"a":1}
-        | · trn_1 waits for a budget with more in it
+        | · trn_1 waits for a higher budget
         |   outlast budgets
     "#]],
     );

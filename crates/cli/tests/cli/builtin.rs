@@ -33,7 +33,7 @@ fn file_agent_has_the_builtin_tools_it_lists() {
             {"replaced":1}
             {"found":[{"line":1,"path":"a.txt","text":"a cup of green tea"}],"more":false}
             error egress.denied: `http://127.0.0.1:1/` is not reached: this address is on this machine
-            error egress.denied: `https://example.com/` is not reached: only these hosts may be reached: *.example.org
+            error egress.denied: `https://example.com/` is not reached: only these hosts are allowed: *.example.org
         "#]],
     );
     assert_eq!(std::fs::read_to_string(place.path().join("notes/a.txt")).unwrap(), "a cup of green tea\n");

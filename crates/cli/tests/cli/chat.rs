@@ -37,7 +37,7 @@ never read
         SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
         ses_2       idle   1      TIME  and now
         ses_1  ann  idle   2      TIME  hello
-        | · /help tells what you can do here
+        | · /help lists the commands
         | error[input.invalid]: expected one of the commands that /help lists, got `/nonsense`
         |   read on with: outlast explain input.invalid
         | error[node.not_found]: session ses_1 has no message at 3; `outlast sessions show ses_1` lists them
@@ -52,14 +52,14 @@ fn chat_without_input_creates_no_session() {
     let place = Place::new();
     expect![[r#"
         /sessions   list sessions
-        /events     what happened in this one
-        /fork N     go on in a new session that branches after message N
-        /help       this
-        /quit       leave; so does Ctrl-D
+        /events     list the events of this session
+        /fork N     continue in a new session, forked after message N
+        /help       show this help
+        /quit       quit, like Ctrl-D
         A line that ends with \ goes on in the next one. Ctrl-C cancels the answer that is being given.
-        When the agent asks something, the next line is the answer; a number chooses an option.
-        | · /help tells what you can do here
-        | error[session.not_found]: nothing has been said in this session yet
+        If the agent asks a question, the next line answers it; a number selects an option.
+        | · /help lists the commands
+        | error[session.not_found]: this session has no messages yet
         |   read on with: outlast explain session.not_found
     "#]]
     .assert_eq(&place.show(&place.fed(&["chat"], b"/events\n/help\n")));
@@ -78,7 +78,7 @@ fn failed_turn_does_not_end_the_chat() {
     let output = place.fed(&["chat", "ann", "--script", "script.txt"], b"bad\ngood\n");
     expect![[r#"
         Fine.
-        | · /help tells what you can do here
+        | · /help lists the commands
         | error[model.rejected]: no (in trn_1)
         |   read on with: outlast explain model.rejected
     "#]]

@@ -135,8 +135,8 @@ stor = "file:///x"
             exit 1
             $ config check gone.toml
             gone.toml:8: sink `crm`: set OUTLAST_NO_SUCH
-            gone.toml:2: tool `pay`: expected a program that can be run, but `./gone.sh` is none or not executable
-            gone.toml:6: harness.not_found: agent b stands on the harness `c`, which is not there; there are: none
+            gone.toml:2: tool `pay`: expected an executable program, but `./gone.sh` is missing or not executable
+            gone.toml:6: harness.not_found: agent b inherits from the harness `c`, which does not exist; there are: none
             exit 1
             $ config check missing.toml
             | error[io.failed]: the configuration missing.toml cannot be read: No such file or directory (os error 2)
@@ -180,19 +180,19 @@ builtin = ["clock"]
     place.write("cedar.toml", "[cedar]\npolicies = \"nowhere.cedar\"\n");
     place.check("config check\nagents validate", &expect![[r#"
         $ config check
-        outlast.toml:2: expected the address of the server as people reach it, like `https://agents.example.com`, got `ftp://agents.example.com`
+        outlast.toml:2: expected the public address of the server, like `https://agents.example.com`, got `ftp://agents.example.com`
         outlast.toml:4: model.unknown: no provider serves the model `nobody/nothing`
         outlast.toml:7: model.unknown: no provider serves the model `nobody/nothing`
-        outlast.toml:19: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
+        outlast.toml:19: a rule of the agent `guards` is called `guard`, a name that is reserved for decides of untrusted text; use another name
         outlast.toml:13: rule `cards`: expected a regular expression, got `(`: unclosed group
-        outlast.toml:10: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        outlast.toml:10: the agent `spends` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
         exit 1
         $ agents validate
         asks cannot be made: model.unknown: no provider serves the model `nobody/nothing`
         begs cannot be made: model.unknown: no provider serves the model `nobody/nothing`
-        guards cannot be made: config.invalid: a rule of the agent `guards` is called `guard`, which is what decides of untrusted text; give it another name
+        guards cannot be made: config.invalid: a rule of the agent `guards` is called `guard`, a name that is reserved for decides of untrusted text; use another name
         hides cannot be made: config.invalid: rule `cards`: expected a regular expression, got `(`: unclosed group
-        spends cannot be made: config.invalid: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        spends cannot be made: config.invalid: the agent `spends` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
         works a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
         exit 1
     "#]]);
@@ -259,11 +259,11 @@ file = "b.jsonl"
             $ config check
             outlast.toml:2: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `ftp://nowhere`
             outlast.toml:42: two sinks are called `a`; names must be unique
-            outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have asked for, and harness firm guards against that; only harness firm or what it stands on may say so
+            outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have caused it for, and harness firm guards against that; only harness firm or what it stands on may say so
             outlast.toml:23: two rules are called `large`, in harness firm and in agent twice; names must be unique, and a rule of a layer below cannot be replaced
-            outlast.toml:7: harness.not_found: harness house stands on the harness `nope`, which is not there; there are: firm, house, round
+            outlast.toml:7: harness.not_found: harness house inherits from the harness `nope`, which does not exist; there are: firm, house, round
             outlast.toml:4: harness.cycle: the harness `round` inherits from itself: round → round
-            outlast.toml:10: capability.unknown: capability mail switches on the capability `post`, which is not there; there are: mail
+            outlast.toml:10: capability.unknown: capability mail enables the capability `post`, which does not exist; there are: mail
             exit 1
             $ config check table.toml
             table.toml:2: invalid type: string "x", expected a table
@@ -282,7 +282,7 @@ fn agent_with_invalid_budget_is_left_out() {
     place.check("run hello --agent works", &expect![[r#"
         $ run hello --agent works
         Hello! What can I do for you?
-        | · the agent `spends` is left out: config.invalid: the agent `spends` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+        | · the agent `spends` is skipped: config.invalid: the agent `spends` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
         | · session ses_1
     "#]]);
 }
@@ -298,9 +298,9 @@ fn agents_list_reports_broken_agents_beside_the_others() {
         $ agents list
         AGENT  IN            MODEL            LAYERS       PACKAGE
         works  outlast.toml  rehearsal/agent  agent works  a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
-        | · broken cannot be made: harness.not_found: agent broken stands on the harness `nowhere`, which is not there; there are: none
+        | · broken cannot be made: harness.not_found: agent broken inherits from the harness `nowhere`, which does not exist; there are: none
         $ agents list --json
-        {"agent":"broken","error":{"code":"harness.not_found","detail":"agent broken stands on the harness `nowhere`, which is not there; there are: none"},"in":"outlast.toml"}
+        {"agent":"broken","error":{"code":"harness.not_found","detail":"agent broken inherits from the harness `nowhere`, which does not exist; there are: none"},"in":"outlast.toml"}
         {"agent":"works","in":"outlast.toml","layers":["agent works"],"model":"rehearsal/agent","package":"a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b"}
     "#]]);
 }
@@ -335,7 +335,7 @@ fn config_check_validates_agent_files() {
             typo.toml:4: unknown key `budgt`; did you mean `budget`?
             exit 1
             $ config check dear.toml
-            dear.toml:1: the agent `clerk` has a budget in money, but nobody knows what the model `rehearsal/agent` costs; give it a price in `outlast.toml`, or bound tokens
+            dear.toml:1: the agent `clerk` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
             exit 1
             $ config check layered.toml
             layered.toml: agent clerk, 0 tools, 0 rules, no mistakes
@@ -396,7 +396,7 @@ fn config_check_uses_capabilities_in_the_database() {
          config check agent.toml",
         &expect![[r#"
             $ config check
-            outlast.toml:1: capability.unknown: agent clerk switches on the capability `sums`, which is not there; there are: none
+            outlast.toml:1: capability.unknown: agent clerk enables the capability `sums`, which does not exist; there are: none
             exit 1
             $ agents import sums.toml
             capability sums, version 1, in the database

@@ -100,7 +100,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
         "run two --session ann --script script.txt",
         &expect![[r#"
             $ run two --session ann --script script.txt
-            | error[store.full]: there is no room for the index of the database's log: disk I/O error
+            | error[store.full]: no space for the index of the write-ahead log: disk I/O error
             |   read on with: outlast explain store.full
             exit 1
         "#]],
@@ -133,7 +133,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
     disk.leave(160);
     let cut = disk.0.output(&["run", "three", "--session", "ann", "--script", "script.txt"]);
     expect![[r#"
-        | · the input is kept; `outlast work` goes on with it when there is room
+        | · the input is stored; run `outlast work` once the disk has free space
         | error[store.full]: the database cannot grow: database or disk is full (in trn_2)
         |   read on with: outlast explain store.full
         exit 1
@@ -154,7 +154,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
         &expect![[r#"
             $ work --script script.txt
             ses_1 #10 turn.ended answered: "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL…"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ run four --session ann --script script.txt
             Fine.
             | · the conversation grew too long for the model: its beginning is summarised
@@ -180,7 +180,7 @@ fn file_size_limit_returns_an_error() {
     limited.args(["-c", run, env!("CARGO_BIN_EXE_outlast")]).current_dir(place.path());
     let output = limited.env_remove("OUTLAST_DATA").output().unwrap();
     expect![[r#"
-        | error[store.failed]: the disk did not do what it was told: disk I/O error
+        | error[store.failed]: a disk operation failed: disk I/O error
         |   read on with: outlast explain store.failed
         exit 1
     "#]]

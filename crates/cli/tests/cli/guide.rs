@@ -137,9 +137,7 @@ fn config_files_of_the_guide_are_valid() {
             // still parsed.
             let is_read = output.status.success()
                 || block.starts_with("[mcp")
-                    && ["outlast mcp accept", "a program that can be run"]
-                        .iter()
-                        .any(|so| shown.contains(so));
+                    && ["outlast mcp accept", "an executable program"].iter().any(|so| shown.contains(so));
             assert!(is_read, "{}: {shown}in\n{block}", page.display());
             looked += 1;
         }

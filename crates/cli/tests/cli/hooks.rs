@@ -49,7 +49,7 @@ fn hook_programs_change_calls_and_answers() {
         &expect![[r#"
             $ run pay --session s --agent clerk.toml --script script.txt
             {"euros":100,"to":"joe"}
-            [the answer broke off; what stands above is void]
+            [the answer was interrupted; discard the text above]
             Thank you.
             | · pay {"euros":100,"to":"joe"}
             | · pay → {"euros":100,"to":"joe"}
@@ -138,7 +138,7 @@ fn inconsistent_or_missing_hook_is_rejected_with_line() {
             "point = \"before_tool\"\ncommand = [\"true\"]\non_failure = \"ignore\"",
             expect![[r#"
             $ run pay --session s --agent clerk.toml --script script.txt
-            | error[config.invalid]: clerk.toml:8: the hook `h` may change things, so its failure cannot be ignored; let it observe, or let its failure count
+            | error[config.invalid]: clerk.toml:8: the hook `h` may change things, so its failure cannot be ignored; set `observe`, or let its failure fail the turn
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],
@@ -165,7 +165,7 @@ fn inconsistent_or_missing_hook_is_rejected_with_line() {
             "point = \"on_error\"\ncommand = [\"no-such-program\"]",
             expect![[r#"
             $ run pay --session s --agent clerk.toml --script script.txt
-            | error[config.invalid]: clerk.toml:8: hook `h`: expected a program that can be run, but `no-such-program` is none or not executable
+            | error[config.invalid]: clerk.toml:8: hook `h`: expected an executable program, but `no-such-program` is missing or not executable
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],

@@ -42,11 +42,11 @@ fn imported_skill_becomes_a_capability_opened_on_demand() {
         &expect![[r#"
             $ agents import skills
             capability pdf, version 1, in the database
-            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 that a file of a skill may have, and is left out
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is left out
             | · skills/pdf/logo.png is no text and is left out
             $ agents import skills/pdf
             capability pdf, version 1, in the database
-            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 that a file of a skill may have, and is left out
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is left out
             | · skills/pdf/logo.png is no text and is left out
             $ agents import clerk.toml
             agent clerk, version 1, in the database
@@ -65,7 +65,7 @@ fn imported_skill_becomes_a_capability_opened_on_demand() {
             documents.pdf/more/reference.md = Pages count from one. (capability pdf)
             system = ["Skill `pdf`: Reads PDFs. Use it when somebody shows one.\nBefore you use it, open `pdf/SKILL.md` w… (capability pdf → agent clerk)
             $ agents import skills --to outlast.toml
-            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 that a file of a skill may have, and is left out
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is left out
             | · skills/pdf/logo.png is no text and is left out
             | · written into outlast.toml
             $ agents show clerk.toml
@@ -133,7 +133,7 @@ fn imported_agent_answers_and_its_versions_are_compared() {
             |   read on with: outlast explain agent.not_found
             exit 1
             $ agents history nobody
-            | error[agent.not_found]: the database has no agent `nobody`; `outlast agents list` shows where each is
+            | error[agent.not_found]: the database has no agent `nobody`; `outlast agents list` lists the agents
             |   read on with: outlast explain agent.not_found
             exit 1
             $ agents list
@@ -172,14 +172,14 @@ fn invalid_import_is_rejected_and_stores_nothing() {
     skill(&place, "upper", "name: Upper\ndescription: x");
     place.check("agents import skills/upper", &expect![[r#"
         $ agents import skills/upper
-        | error[config.invalid]: skills/upper/SKILL.md:2: expected a name of small letters, digits and single hyphens, got `Upper`
+        | error[config.invalid]: skills/upper/SKILL.md:2: expected a name of lower-case letters, digits and single hyphens, got `Upper`
         |   read on with: outlast explain config.invalid
         exit 1
     "#]]);
     skill(&place, "upper", "name: other\ndescription: x");
     place.check("agents import skills", &expect![[r#"
         $ agents import skills
-        | error[config.invalid]: skills/upper/SKILL.md:2: the skill is called `other`, but its folder is not; they must be the same
+        | error[config.invalid]: skills/upper/SKILL.md:2: the skill is called `other`, but its folder has another name; use the same name for both
         |   read on with: outlast explain config.invalid
         exit 1
     "#]]);

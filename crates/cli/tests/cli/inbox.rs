@@ -178,8 +178,8 @@ fn inbox_validates_edited_arguments_against_the_schema() {
     place.write_program("broken.sh", r#"echo nonsense > "$1""#);
     place.write_program("right.sh", r#"sed -i 's/500/50/' "$1""#);
     for (editor, told) in [
-        ("true", "nothing was changed, so nothing was decided"),
-        ("./broken.sh", "what was edited is no JSON"),
+        ("true", "the arguments were not changed, so nothing was decided"),
+        ("./broken.sh", "the edited text is not valid JSON"),
         ("./wrong.sh", "tool.args_invalid"),
         ("./right.sh", "decided: ann approved it as"),
     ] {
@@ -213,7 +213,7 @@ fn inbox_selects_approvals_and_approves_for_session() {
     screen.until("1 call waits");
     // The selected question is decided. No key decides the next one unseen.
     screen.press("a");
-    screen.until("nothing is selected");
+    screen.until("no call is selected");
     screen.leave();
     assert!(place.show(&place.output(&["approvals", "grants"])).contains("given TIME by ann"));
 }

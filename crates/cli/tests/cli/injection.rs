@@ -82,7 +82,7 @@ fn strict_guard_blocks_payments_from_injected_content() {
         for (session, source) in [("page", "tool:fetch"), ("letter", "tool:file_read")] {
             let events = place.output(&["events", &format!("{session}{which}"), "--json"]);
             let events = String::from_utf8(events.stdout).unwrap();
-            let refused = "the rule `guard` forbids it: untrusted text may have asked for it, and nobody is asked; it comes from ";
+            let refused = "the rule `guard` forbids it: untrusted text may have caused it, and nobody is asked; it comes from ";
             assert!(events.contains(&format!("{refused}{source}")), "{events}");
         }
     }
@@ -223,7 +223,10 @@ fn audit_lists_missing_agent_protections() {
     let post = tool("post");
     assert_eq!((&post["sinks"], &post["after_untrusted"]), (&json!("call"), &json!("it is refused")));
     assert!(post["lacks"][0].as_str().unwrap().contains("`/where` counts for the whole call"), "{post}");
-    assert!(tool("erase")["lacks"][0].as_str().unwrap().contains("`sinks`: name the arguments"), "{audit}");
+    assert!(
+        tool("erase")["lacks"][0].as_str().unwrap().contains("`sinks`: list the sensitive arguments"),
+        "{audit}"
+    );
     assert_eq!(tool("file_read")["after_untrusted"], "it runs");
     let printed = place.output(&["agents", "audit", "mailer.toml"]);
     let printed = String::from_utf8(printed.stdout).unwrap();

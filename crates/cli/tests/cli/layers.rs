@@ -116,7 +116,7 @@ fn overlay_flag_applies_to_one_command() {
             open_document  pure           Opens a document that your instructions name, by its path.
             pay            at_most_once   Pays.
             $ tools --agent clerk --overlay named.toml
-            | error[config.invalid]: named.toml:1: a layer over an agent has no `name`
+            | error[config.invalid]: named.toml:1: an overlay cannot set `name`; remove it
             |   read on with: outlast explain config.invalid
             exit 1
             $ tools --overlay over.toml
@@ -142,7 +142,7 @@ fn agents_diff_compares_agents_and_versions() {
             $ run hi --session ann --agent judge --script script.txt
             hi
             $ agents diff judge judge
-            | · they are the same
+            | · the two agents are identical
             $ agents diff judge clerk
             - agent: judge
             + agent: clerk
@@ -250,27 +250,27 @@ fn unknown_agents_and_invalid_layers_are_rejected() {
             |   read on with: outlast explain harness.cycle
             exit 1
             $ tools --agent x --config parent.toml
-            | error[harness.not_found]: agent x stands on the harness `c`, which is not there; there are: a
+            | error[harness.not_found]: agent x inherits from the harness `c`, which does not exist; there are: a
             |   read on with: outlast explain harness.not_found
             exit 1
             $ tools --agent x --config capability.toml
-            | error[capability.unknown]: agent x switches on the capability `sum`, which is not there; there are: sums
+            | error[capability.unknown]: agent x enables the capability `sum`, which does not exist; there are: sums
             |   read on with: outlast explain capability.unknown
             exit 1
             $ tools --agent x --config needs.toml
-            | error[port.missing]: agent x: the capability `c` needs the setting `files`, which no layer of the agent has
+            | error[port.missing]: agent x: the capability `c` needs the setting `files`, which no layer of the agent sets
             |   read on with: outlast explain port.missing
             exit 1
             $ tools --agent x --config variable.toml
-            | error[port.missing]: agent x: the capability `c` needs the variable OUTLAST_NO_SUCH of the environment; set it
+            | error[port.missing]: agent x: the capability `c` needs the environment variable OUTLAST_NO_SUCH; set it
             |   read on with: outlast explain port.missing
             exit 1
             $ tools --agent x --config program.toml
-            | error[port.missing]: agent x: the capability `c` needs the program `no-such-program`, which cannot be run here
+            | error[port.missing]: agent x: the capability `c` needs the program `no-such-program`, which is missing or not executable
             |   read on with: outlast explain port.missing
             exit 1
             $ tools --agent x --config network.toml
-            | error[config.invalid]: network.toml:5: MCP server `web`: `https://a.example.com/` is not reached: the network of the agent is narrowed to: none
+            | error[config.invalid]: network.toml:5: MCP server `web`: `https://a.example.com/` is not reached: the network of the agent is restricted to: none
             |   read on with: outlast explain config.invalid
             exit 1
             $ tools --agent x --config rule.toml
@@ -288,6 +288,6 @@ fn agent_with_missing_program_is_left_out() {
     place.check("run hi --session ann --agent judge --script script.txt", &expect![[r#"
         $ run hi --session ann --agent judge --script script.txt
         hi
-        | · the agent `clerk` is left out: config.invalid: outlast.toml:29: tool `pay`: expected a program that can be run, but `./pay.sh` is none or not executable
+        | · the agent `clerk` is skipped: config.invalid: outlast.toml:29: tool `pay`: expected an executable program, but `./pay.sh` is missing or not executable
     "#]]);
 }

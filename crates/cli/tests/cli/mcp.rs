@@ -79,7 +79,7 @@ fn accepted_mcp_server_can_be_called() {
             new      echo Says it back.
             new      ask Asks.
             new      environ Tells its environment.
-            | error[mcp.changed]: 3 tools are not as accepted; `outlast mcp accept plain` accepts what the server says now
+            | error[mcp.changed]: 3 tools are not as accepted; `outlast mcp accept plain` accepts the current definitions
             |   read on with: outlast explain mcp.changed
             exit 1
             $ mcp accept plain
@@ -228,10 +228,10 @@ fn broken_mcp_servers_are_named_with_their_error() {
     place.write("agent.toml", "name = \"a\"\n[mcp.cat]\ncommand = [\"true\"]\n");
     log += &place.show(&place.output(&["mcp", "accept", "cat"]));
     expect![[r#"
-        | error[mcp.unavailable]: the MCP server `plain` is not there: I cannot find my key
+        | error[mcp.unavailable]: the MCP server `plain` is not available: I cannot find my key
         |   read on with: outlast explain mcp.unavailable
         exit 1
-        | error[mcp.unavailable]: the MCP server `plain` is not there: Traceback (most recent call last):
+        | error[mcp.unavailable]: the MCP server `plain` is not available: Traceback (most recent call last):
         |   File "DIR/./plain.py", line 99,…
         |   read on with: outlast explain mcp.unavailable
         exit 1
@@ -240,10 +240,10 @@ fn broken_mcp_servers_are_named_with_their_error() {
         new      ask Asks.
         new      environ Tells its environment.
         new      Echo
-        | error[tool.duplicate]: `Echo` and `echo` of the server `plain` look alike
+        | error[tool.duplicate]: `Echo` and `echo` of the server `plain` are too similar
         |   read on with: outlast explain tool.duplicate
         exit 1
-        | error[mcp.unavailable]: the MCP server `cat` is not there: it ended before it answered, or does not speak MCP
+        | error[mcp.unavailable]: the MCP server `cat` is not available: it ended before it answered, or does not speak MCP
         |   read on with: outlast explain mcp.unavailable
         exit 1
     "#]].assert_eq(&log);
@@ -388,7 +388,7 @@ fn mcp_elicitation_parks_the_turn_and_asks() {
     let output = place.fed(&chat, b"go\nold\n42\n2\n");
     expect![[r#"
         {"action": "accept", "content": {"age": 42, "colour": "blue"}}
-        | · /help tells what you can do here
+        | · /help lists the commands
         | · plain.ask {} (rule `servers`)
         | · trn_1 asks: the MCP server `plain` asks: Who?
         |   Age
@@ -427,10 +427,10 @@ fn elicitation_after_restart_does_not_repeat_the_call() {
             |   outlast resolve cpl_1 --text ANSWER
             $ resolve cpl_1 --ok '{"age": 3, "colour": "red"}'
             resolved: ok {"age":3,"colour":"red"}
-            | · trn_1 goes on where a worker runs; `outlast work` is one
+            | · trn_1 continues once a worker runs; start one with `outlast work`
             $ work --agent agent.toml --script script.txt
             ses_1 #13 turn.ended answered: "done"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ events ann --after 8
             TIME #9 wait.resolved turn/0/tools/0/child:0:call_0/event:ask-0-0-0: ok {"age":3,"colour":"red"}
             TIME #10 effect.reclaimed call 0 of #5, attempt 1

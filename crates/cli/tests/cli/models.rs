@@ -158,7 +158,7 @@ fn wrong_key_makes_turn_stuck_and_names_variable() {
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         let want = format!(
-            "| · trn_1 is stuck; once that is mended: outlast retry trn_1\n| error[model.unauthorized]: `{provider}` does not accept the key in {variable}_API_KEY (401): bad key [key] \
+            "| · trn_1 is stuck; once the cause is fixed: outlast retry trn_1\n| error[model.unauthorized]: `{provider}` does not accept the key in {variable}_API_KEY (401): bad key [key] \
              (in trn_1)\n|   read on with: outlast explain model.unauthorized\nexit 1\n"
         );
         assert_eq!(place.show(&output), want);
@@ -179,7 +179,7 @@ fn doctor_counts_stuck_turns() {
     place.output(&["run", "--session", "bob", "hi"]);
     assert_eq!(told(), ["stuck       0 turns"]);
     place.output(&["run", "--session", "ann", "--model", "openai/gpt-4o", "hi"]);
-    let open = "open  1 turn is stuck: outlast sessions list --last-end stuck lists them, outlast why SESSION says what to fix";
+    let open = "open  1 turn is stuck: outlast sessions list --last-end stuck lists them, outlast why SESSION shows the cause";
     assert_eq!(told(), ["stuck       1 turn", open]);
     let listed = place.show(&place.output(&["sessions", "list", "--last-end", "stuck"]));
     assert!(listed.contains("ann") && !listed.contains("bob"), "{listed}");
@@ -192,8 +192,7 @@ fn retry_refuses_another_model() {
     let output = place.output(&["retry", "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172", "--model", "openai/gpt-5"]);
     assert_eq!(
         place.show(&output),
-        "| error[input.invalid]: a retry asks the model of the turn, so `--model openai/gpt-5` changes nothing; leave it \
-         out\n|   read on with: outlast explain input.invalid\nexit 1\n"
+        "| error[input.invalid]: a retry asks the model of the turn, so `--model openai/gpt-5` has no effect; remove it\n|   read on with: outlast explain input.invalid\nexit 1\n"
     );
 }
 
@@ -282,7 +281,7 @@ fn unusable_model_is_rejected_before_any_write() {
             |   read on with: outlast explain model.unknown
             exit 1
             $ run --model openai/gpt-5 --script script.txt hi
-            | error[input.invalid]: expected a model like `rehearsal/NAME` to play script.txt, got `openai/gpt-5`; leave `--script` or `--model` away
+            | error[input.invalid]: expected a model like `rehearsal/NAME` to play script.txt, got `openai/gpt-5`; remove `--script` or `--model`
             |   read on with: outlast explain input.invalid
             exit 1
         "#]],

@@ -17,7 +17,7 @@ fn organisation_can_be_created_before_any_run() {
          run hi --session me --org acme --script script.txt",
         &expect![[r#"
             $ orgs
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ orgs create acme
@@ -35,7 +35,7 @@ fn immediately_expiring_key_is_rejected() {
         "keys create ci --expires 0d",
         &expect![[r#"
             $ keys create ci --expires 0d
-            | error[input.invalid]: a key that expires after no time would open nothing; leave `--expires` away for one that counts for ever
+            | error[input.invalid]: `--expires` must be more than 0; remove it for a key that never expires
             |   read on with: outlast explain input.invalid
             exit 1
         "#]],

@@ -16,7 +16,7 @@ fn cost_command_sums_model_costs() {
          cost --by session --session bob",
         &expect![[r#"
             $ cost
-            | error[io.failed]: there is no database at ./outlast.db; `outlast run` makes one, `--data FILE` names another
+            | error[io.failed]: there is no database at ./outlast.db; `outlast run` creates one, `--data FILE` selects another
             |   read on with: outlast explain io.failed
             exit 1
             $ run hi --session ann --script script.txt
@@ -28,7 +28,7 @@ fn cost_command_sums_model_costs() {
             $ cost --by agent --json
             {"cost":"0","name":"assistant","replies":1,"unpriced":1,"usage":{"input":23,"output":1}}
             $ cost --by tool
-            | · no tool has asked a model, and no call of one with a price was made
+            | · no tool has called a model, and no tool with a price was called
             $ cost --by session --session bob
             | error[session.not_found]: no session has the key `bob`
             |   read on with: outlast explain session.not_found
@@ -86,7 +86,7 @@ fn closed_output_ends_quietly_without_losing_the_turn() {
         &expect![[r#"
             $ work --script script.txt
             ses_1 #6 turn.ended answered: "One two three.⏎Four."
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
             head main at #5 of ses_1

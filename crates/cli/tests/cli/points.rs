@@ -40,10 +40,10 @@ redact = [{ pattern = '\d{4,}', with = "[number]" }]
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals approve apr_1 --by ann
             decided: ann approved it
-            | · the turn goes on where a worker runs; `outlast work` is one
+            | · the turn continues once a worker runs; start one with `outlast work`
             $ work --agent clerk.toml --script script.txt
             ses_1 #10 turn.ended answered: "call [number]"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sessions show s
             ses_1 `s` idle, 1 turn, updated TIME
             head main at #9 of ses_1
@@ -100,20 +100,20 @@ fn rule_invalid_at_its_point_names_its_line() {
             "at = \"output\"\nthen = \"modify\"\nredact = [{ pattern = \"(\", with = \"\" }]",
         ],
         &expect![[r#"
-            | error[config.invalid]: agent.toml:2: rule `r`: `ask` cannot be decided at `egress`, where there are: allow, deny, interrupt; the tool runs already: say that of the call, at `tool`
-            | error[config.invalid]: agent.toml:2: rule `r`: `interrupt` cannot be decided at `turn`, where there are: allow, deny, ask, defer; `deny` ends the turn here
-            | error[config.invalid]: agent.toml:2: rule `r`: there is no `/url` at `egress`, where there are: /scheme, /host, /port, /method, /path
-            | error[config.invalid]: agent.toml:2: rule `r`: `tool` means nothing at `output`, where no tool is called
+            | error[config.invalid]: agent.toml:2: rule `r`: `ask` is not supported at `egress`, which supports: allow, deny, interrupt; the tool is already running: decide the call instead, at `tool`
+            | error[config.invalid]: agent.toml:2: rule `r`: `interrupt` is not supported at `turn`, which supports: allow, deny, ask, defer; `deny` ends the turn here
+            | error[config.invalid]: agent.toml:2: rule `r`: there is no `/url` at `egress`, which has: /scheme, /host, /port, /method, /path
+            | error[config.invalid]: agent.toml:2: rule `r`: `tool` has no effect at `output`, where no tool is called; remove it
             | error[config.invalid]: agent.toml:2: rule `r`: `/model` cannot be set at `model`, only /options/tokens_most, /options/temperature_milli, /options/variant
             | error[config.invalid]: agent.toml:4: unknown variant `nowhere`, expected one of `tool`, `turn`, `model`, `egress`, `secret`, `process`, `payment`, `output`
             | error[config.invalid]: agent.toml:5: input.invalid: expected hours like `09:00-17:30`, got `9-17`
             | error[config.invalid]: agent.toml:2: rule `r`: expected a time zone like `Europe/Berlin`, got `Mars/Base`
-            | error[config.invalid]: agent.toml:2: rule `r`: `zone` means nothing without `days` or `hours`
+            | error[config.invalid]: agent.toml:2: rule `r`: `zone` has no effect without `days` or `hours`; remove it
             | error[config.invalid]: agent.toml:5: input.invalid: expected dollars like `0.25` with at most 12 decimals, got `much`
             | error[config.invalid]: agent.toml:5: expected an organisation id (`org_` and 32 hex digits), got `acme`
-            | error[config.invalid]: agent.toml:2: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands for anything
+            | error[config.invalid]: agent.toml:2: rule `r`: no text has the label `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, and `*` matches anything
             | error[config.invalid]: agent.toml:2: rule `r`: `labels` needs a source, like `tool:fetch`
-            | error[config.invalid]: agent.toml:2: rule `r`: `labels` are of untrusted text, and `untrusted = false` is for the rest
+            | error[config.invalid]: agent.toml:2: rule `r`: `labels` select untrusted text, which `untrusted = false` excludes; remove one of them
             | error[config.invalid]: rule `r`: expected a regular expression, got `(`: unclosed group
         "#]],
     );

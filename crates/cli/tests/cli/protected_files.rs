@@ -27,7 +27,7 @@ fn file_tools_refuse_database_configuration_and_agent_files() {
         for path in own.iter().filter(|path| !agent.is_empty() || !["clerk.toml", "pay.sh"].contains(*path)) {
             let before = fs::read(place.path().join(path)).ok();
             let told = place.show(&place.output(&[&["run", &write(path)], agent].concat()));
-            assert!(told.contains("is not for tools"), "{path}: {told}");
+            assert!(told.contains("is not available to tools"), "{path}: {told}");
             assert_eq!(fs::read(place.path().join(path)).ok().is_some(), before.is_some(), "{path}");
         }
         let told = place.show(&place.output(&[&["run", &write("notes.txt")], agent].concat()));
@@ -48,10 +48,10 @@ fn shell_that_could_change_its_agent_is_rejected() {
          run hi --agent clerk.toml",
         &expect![[r#"
             $ config check clerk.toml
-            clerk.toml:3: the shell may change everything in the directory for files, and this one may hold the database and the agent itself; name one below it, like `files = "work"`
+            clerk.toml:3: the shell can change everything in the directory for files, and this one may contain the database and the agent's file; use a directory below it, like `files = "work"`
             exit 1
             $ run hi --agent clerk.toml
-            | error[config.invalid]: clerk.toml:3: the shell may change everything in the directory for files, and this one may hold the database and the agent itself; name one below it, like `files = "work"`
+            | error[config.invalid]: clerk.toml:3: the shell can change everything in the directory for files, and this one may contain the database and the agent's file; use a directory below it, like `files = "work"`
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],
@@ -62,7 +62,7 @@ fn shell_that_could_change_its_agent_is_rejected() {
          run hi --agent clerk.toml",
         &expect![[r#"
             $ run hi --agent clerk.toml --data shed/outlast.db
-            | error[config.invalid]: the shell of the agent `clerk` may change everything in DIR/shed, and the database shed/outlast.db lies there; give one of them a directory of its own
+            | error[config.invalid]: the shell of the agent `clerk` may change everything in DIR/shed, which contains the database shed/outlast.db; use separate directories
             |   read on with: outlast explain config.invalid
             exit 1
             $ run hi --agent clerk.toml
@@ -75,7 +75,7 @@ fn shell_that_could_change_its_agent_is_rejected() {
     place.write("clerk.toml", &agent.replace("./pay.sh", "./shed/pay.sh"));
     place.check("run hi --agent clerk.toml", &expect![[r#"
         $ run hi --agent clerk.toml
-        | error[config.invalid]: the agent `clerk` is made of DIR/./shed/pay.sh, which its shell could change; keep it out of DIR/shed
+        | error[config.invalid]: the agent `clerk` is loaded from DIR/./shed/pay.sh, which its shell could change; move it out of DIR/shed
         |   read on with: outlast explain config.invalid
         exit 1
     "#]]);
@@ -195,7 +195,7 @@ fn server_that_could_change_the_database_is_refused() {
         "run hi --agent agent.toml --data data/outlast.db",
         &expect![[r"
             $ run hi --agent agent.toml --data data/outlast.db
-            | error[config.invalid]: the MCP server `plain` of the agent `a` may change everything in DIR/data, and the database data/outlast.db lies there; give one of them a directory of its own
+            | error[config.invalid]: the MCP server `plain` of the agent `a` may change everything in DIR/data, which contains the database data/outlast.db; use separate directories
             |   read on with: outlast explain config.invalid
             exit 1
         "]],
@@ -261,12 +261,12 @@ file = "./log.jsonl"
 
 /// The files of [`shop`] that no tool may touch, with the reason.
 const SHOP_FILES: [(&str, &str); 6] = [
-    ("shop.toml", "is not for tools"),
-    ("shop.mcp.json", "is not for tools"),
-    ("bin/pay.sh", "is not for tools"),
-    ("bin/watch.sh", "is not for tools"),
-    ("bin/deliver.sh", "is not for tools"),
-    ("log.jsonl", "is not for tools"),
+    ("shop.toml", "is not available to tools"),
+    ("shop.mcp.json", "is not available to tools"),
+    ("bin/pay.sh", "is not available to tools"),
+    ("bin/watch.sh", "is not available to tools"),
+    ("bin/deliver.sh", "is not available to tools"),
+    ("log.jsonl", "is not available to tools"),
 ];
 
 #[test]
@@ -290,8 +290,8 @@ fn agent_cannot_change_files_of_other_agents() {
     let place = Place::new();
     let other = |tables: &str| shop(&place, &format!("[agents.other]\n{tables}"));
     for (call, reason) in [
-        ("call file_write {\"path\": \"pay.sh\", \"content\": \"x\"}", "is not for tools"),
-        ("call file_read {\"path\": \"pay.sh\"}", "is not for tools"),
+        ("call file_write {\"path\": \"pay.sh\", \"content\": \"x\"}", "is not available to tools"),
+        ("call file_read {\"path\": \"pay.sh\"}", "is not available to tools"),
         ("call file_write {\"path\": \"notes.txt\", \"content\": \"x\"}", "{\"bytes\":1}"),
     ] {
         other("files = \"bin\"");
@@ -324,7 +324,7 @@ fn stored_agent_shares_protection_with_configured_agents() {
     // The default agent is built before the stored one is known.
     let told =
         place.show(&place.output(&["run", "call file_write {\"path\": \"pay.sh\", \"content\": \"x\"}"]));
-    assert!(told.contains("is not for tools"), "{told}");
+    assert!(told.contains("is not available to tools"), "{told}");
     place.write("outlast.toml", "[agents.builder]\nfiles = \"shed\"\n[agents.builder.shell]\n");
     let works = place.show(&place.output(&["run", "hi", "--agent", "builder"]));
     assert!(!works.contains("left out"), "{works}");

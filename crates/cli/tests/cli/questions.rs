@@ -17,15 +17,15 @@ fn chat_takes_the_next_line_as_the_answer() {
         SESSION                               KEY  STATE   TURNS  UPDATED               TITLE
         ses_1  ann  parked  1      TIME  paint
         yes, quite
-        | · /help tells what you can do here
+        | · /help lists the commands
         | · ask_user {"options":["red","blue"],"question":"Which colour?"}
-        | · ask_user → waits for somebody outside to finish it
+        | · ask_user → waits to be completed from outside
         | · trn_1 asks: Which colour?
         |   1. red
         |   2. blue
         |   outlast resolve cpl_1 --text ANSWER
         | · ask_user {"question":"Sure?"}
-        | · ask_user → waits for somebody outside to finish it
+        | · ask_user → waits to be completed from outside
         | · trn_1 asks: Sure?
         |   outlast resolve cpl_2 --text ANSWER
     "#]]
@@ -43,7 +43,7 @@ fn question_is_answered_in_chat_or_by_key() {
         &expect![[r#"
             $ run paint --session ann --script script.txt
             | · ask_user {"options":["red","blue"],"question":"Which colour?"}
-            | · ask_user → waits for somebody outside to finish it
+            | · ask_user → waits to be completed from outside
             | · trn_1 asks: Which colour?
             |   1. red
             |   2. blue
@@ -58,19 +58,19 @@ fn question_is_answered_in_chat_or_by_key() {
             trn_1 under way
             #2    user paint
             #4    assistant [ask_user {"options":["red","blue"],"question":"Which colour?"}]
-            #6    ask_user waits for somebody outside to finish it
+            #6    ask_user waits to be completed from outside
             $ resolve cpl_1 --text green
             resolved: ok "green"
-            | · trn_1 goes on where a worker runs; `outlast work` is one
+            | · trn_1 continues once a worker runs; start one with `outlast work`
             $ work --script script.txt
             ses_1 #13 turn.parked outside completion at turn/0/tools/1/child:0:call_1/completion
-            | · nothing is left that could be driven now
+            | · no turn can continue now
         "#]],
     );
     let output = place.fed(&["chat", "ann", "--script", "script.txt"], b"no\n");
     expect![[r#"
         no
-        | · /help tells what you can do here
+        | · /help lists the commands
         | · trn_1 asks: Sure?
         |   outlast resolve cpl_2 --text ANSWER
     "#]]

@@ -35,7 +35,7 @@ fn call_over_a_rate_limit_is_denied() {
         | · add → error rate.exceeded: the rate `adding` has no room for 86400 s; ask agai…
         | · add → {"a":1}
         $ rates
-        NAME    ROOM    EVERY         OUT  TURNED AWAY  NEXT
+        NAME    FREE    EVERY       CALLS     REJECTED  NEXT
         adding  0/1     86400 s         1            1  TIME
     "#]];
     check(DAILY, "", GO, &want);
@@ -50,7 +50,7 @@ fn invalid_rate_limit_is_rejected_with_its_position() {
         "run go --agent clerk.toml",
         &expect![[r#"
             $ run go --agent clerk.toml
-            | error[config.invalid]: clerk.toml:10: rate `adding`: `wait_s` means nothing where `when_full` is `deny`
+            | error[config.invalid]: clerk.toml:10: rate `adding`: `wait_s` has no effect if `when_full` is `deny`; remove it
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],

@@ -175,7 +175,7 @@ fn approvals_and_waits_are_decided_over_a_server() {
               given TIME by ann
             | · then: outlast approvals revoke ID
             $ approvals revoke grt_1
-            revoked: somebody is asked again about `pay` in ses_1
+            revoked: the next such call of `pay` requires an approval, in ses_1
             $ run pay --session ann
             I shall.
             | · pay {"euros":7,"to":"eve"} (rule `large`)
@@ -241,7 +241,7 @@ fn write_commands_work_over_a_server() {
             $ sessions rewind ann --to 0 --json
             {"at":null,"head":"main","session":"ses_2"}
             $ sessions delete ann
-            | error[input.invalid]: nobody is there to ask whether the session may be deleted; `--yes` says so
+            | error[input.invalid]: standard input is not a terminal, so the deletion cannot be confirmed; pass `--yes`
             |   read on with: outlast explain input.invalid
             exit 1
             $ sessions delete ses_1 --yes
@@ -249,10 +249,10 @@ fn write_commands_work_over_a_server() {
             $ budgets set agent:clerk --money 2.50
             | ✓ agent:clerk is set; a worker continues the turns that wait for it
             $ budgets clear agent:clerk
-            | ✓ agent:clerk is as its agent says
+            | ✓ agent:clerk is reset to the limits of its agent
             $ keys create ci --json
             {"id":"key_1","key":"olk_1"}
-            | · key_1 is shown this once and kept nowhere; put it where secrets are
+            | · key_1 is shown only once and is not stored; keep it as a secret
             $ keys revoke key_1
             key_1 of service:ci is invalid since TIME
             $ agents list
@@ -266,9 +266,9 @@ fn write_commands_work_over_a_server() {
             $ agents import clerk.toml
             agent clerk, version 1, in the database
             $ agents diff clerk clerk
-            | · they are the same
+            | · the two agents are identical
             $ agents diff clerk@1 clerk
-            | · they are the same
+            | · the two agents are identical
             $ agents diff clerk@7 clerk
             | error[agent.not_found]: the database of the server has no version 7 of the agent `clerk`, or it is deleted
             |   read on with: outlast explain agent.not_found
@@ -352,7 +352,7 @@ fn sessions_export_import_and_rerun_over_a_server() {
             Reply to again.
             $ sessions export bob --output bob.jsonl
             $ sessions export bob --output bob.jsonl
-            | error[io.failed]: bob.jsonl is there already; name another file or remove it
+            | error[io.failed]: bob.jsonl exists already; name another file or remove it
             |   read on with: outlast explain io.failed
             exit 1
             $ sessions export nobody
@@ -360,7 +360,7 @@ fn sessions_export_import_and_rerun_over_a_server() {
             |   read on with: outlast explain session.not_found
             exit 1
             $ sessions import bob.jsonl
-            | error[archive.exists]: the session ses_1 is here already
+            | error[archive.exists]: the session ses_1 already exists
             |   read on with: outlast explain archive.exists
             exit 1
             $ replay bob.jsonl
@@ -380,11 +380,11 @@ fn sessions_export_import_and_rerun_over_a_server() {
             | For more information, try '--help'.
             exit 2
             $ rerun bob.jsonl
-            | error[command.local]: bob.jsonl: it is a file of this machine, and a server runs its own sessions again; leave `--server` (OUTLAST_SERVER) away, or import it there
+            | error[command.local]: bob.jsonl: it is a local file, but a server reruns only its own sessions; remove `--server` (OUTLAST_SERVER), or import the file there
             |   read on with: outlast explain command.local
             exit 1
             $ rerun bob --script script.txt
-            | error[command.local]: bob: `--script` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them
+            | error[command.local]: bob: `--script` configures a worker of this process, but a server has its own agents; use `--agent NAME` to select one of them
             |   read on with: outlast explain command.local
             exit 1
         "#]],
@@ -412,7 +412,7 @@ fn sessions_export_import_and_rerun_over_a_server() {
             $ verify cid
             ses_1 whole: 5 records
             $ sessions import bob.jsonl
-            | error[archive.exists]: the session ses_1 is here already
+            | error[archive.exists]: the session ses_1 already exists
             |   read on with: outlast explain archive.exists
             exit 1
             $ sessions import nothing.jsonl
@@ -513,15 +513,12 @@ fn dead_letter_is_redelivered_over_a_server() {
         let [file, there] = both(&place, &server, look);
         assert_eq!(file, there, "{look:?}");
     }
-    assert_eq!(asked(&["sinks", "retry", "crm"]), "1 output to deliver again; the server does so\n");
+    assert_eq!(asked(&["sinks", "retry", "crm"]), "1 output will be delivered again by the server\n");
     until(r#""delivered":"1""#);
-    assert_eq!(asked(&["sinks", "show", "crm"]), "| · everything that was looked at is delivered\n");
-    assert_eq!(asked(&["sinks", "test", "crm"]), "it answered 200 and said: welcome\n");
+    assert_eq!(asked(&["sinks", "show", "crm"]), "| · no output is waiting to be delivered\n");
+    assert_eq!(asked(&["sinks", "test", "crm"]), "it responded 200: welcome\n");
     let refused = asked(&["sinks", "test", "crm"]);
-    assert!(
-        refused.contains("delivery.failed") && refused.contains("it answered 404 and said: who?"),
-        "{refused}"
-    );
+    assert!(refused.contains("delivery.failed") && refused.contains("it responded 404: who?"), "{refused}");
     server.kill();
 }
 
@@ -548,7 +545,7 @@ fn unreachable_and_foreign_servers_give_different_errors() {
     other.join().unwrap();
     place.hide(&address, "ADDRESS");
     expect![[r#"
-        | error[server.answer_invalid]: expected a problem of an Outlast server, got 404 Not Found `no such\u{1b}[` from ADDRESS
+        | error[server.answer_invalid]: expected a problem document of an Outlast server, got 404 Not Found `no such\u{1b}[` from ADDRESS
         |   read on with: outlast explain server.answer_invalid
         exit 1
     "#]]
@@ -562,7 +559,7 @@ fn unreachable_and_foreign_servers_give_different_errors() {
             |   read on with: outlast explain input.invalid
             exit 1
             $ --server http://127.0.0.1:1 --org acme sessions
-            | error[input.invalid]: the key of a server says whose sessions are meant; leave `--org acme` (OUTLAST_ORG) away
+            | error[input.invalid]: the API key determines the organisation; remove `--org acme` (OUTLAST_ORG)
             |   read on with: outlast explain input.invalid
             exit 1
         "#]],
@@ -581,16 +578,16 @@ fn first_organisation_key_is_created_over_a_server() {
         &expect![[r#"
             $ orgs create acme
             org_1
-            | · `outlast keys create NAME --org acme` lets somebody in
+            | · `outlast keys create NAME --org acme` creates a key for it
             $ --org acme keys create ci --scope read
             olk_1
-            | · key_1 is shown this once and kept nowhere; put it where secrets are
+            | · key_1 is shown only once and is not stored; keep it as a secret
             $ --org nobody keys create ci
             | error[org.not_found]: no organisation is called `nobody`
             |   read on with: outlast explain org.not_found
             exit 1
             $ --org acme keys
-            | error[input.invalid]: the key of a server says whose sessions are meant; leave `--org acme` (OUTLAST_ORG) away
+            | error[input.invalid]: the API key determines the organisation; remove `--org acme` (OUTLAST_ORG)
             |   read on with: outlast explain input.invalid
             exit 1
         "#]],
@@ -612,11 +609,11 @@ fn overlay_is_sent_with_each_input() {
             $ run hello --session ann --agent clerk --overlay brief.toml
             Reply to hello.
             $ run hello --session ann --agent clerk --overlay shell.toml
-            | error[config.invalid]: a session or a turn may say `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but this one says `tools`; say it of an agent
+            | error[config.invalid]: a session or a turn may set `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, but this one sets `tools`; set it for an agent
             |   read on with: outlast explain config.invalid
             exit 1
             $ retry trn_019a8b6e5c7d7f3a9b1c2d3e4f506172 --agent clerk --overlay brief.toml
-            | error[command.local]: `--overlay` shapes a worker of this process; the agents of a server are made where it starts. `--agent NAME` names one of them
+            | error[command.local]: `--overlay` configures a worker of this process, but a server has its own agents; use `--agent NAME` to select one of them
             |   read on with: outlast explain command.local
             exit 1
         "#]],
@@ -715,7 +712,7 @@ fn chat_over_a_server_works_line_by_line() {
         SESSION                               KEY  STATE  TURNS  UPDATED               TITLE
         ses_1  ann  idle   1      TIME  hello
         I shall.
-        | · /help tells what you can do here
+        | · /help lists the commands
         | · session ses_2
         | · pay {"euros":7,"to":"eve"} (rule `large`)
         | · trn_1 waits for an approval until TIME
@@ -819,7 +816,7 @@ fn only_operators_set_organisation_limits_over_a_server() {
     for key in [None, Some(operator.as_str())] {
         expect![[r#"
             | ✓ org_1 is set; a worker continues the turns that wait for it
-            | ✓ org_1 is not bounded
+            | ✓ org_1 has no limit
         "#]]
         .assert_eq(&(asked(key, &set) + &asked(key, &clear)));
     }

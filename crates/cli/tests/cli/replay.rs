@@ -83,7 +83,7 @@ fn session_moves_between_databases_as_one_file() {
          --data other.db audit",
         &expect![[r#"
             $ sessions export ann -o ann.jsonl
-            | error[io.failed]: ann.jsonl is there already; name another file or remove it
+            | error[io.failed]: ann.jsonl exists already; name another file or remove it
             |   read on with: outlast explain io.failed
             exit 1
             $ --data other.db sessions import ann.jsonl
@@ -105,7 +105,7 @@ fn session_moves_between_databases_as_one_file() {
             ses_1 whole: 12 records
             | · 1 session, 0 damaged
             $ --data other.db sessions import ann.jsonl
-            | error[archive.exists]: the session ses_1 is here already
+            | error[archive.exists]: the session ses_1 already exists
             |   read on with: outlast explain archive.exists
             exit 1
             $ --data other.db sessions import bob.jsonl --as ann
@@ -116,7 +116,7 @@ fn session_moves_between_databases_as_one_file() {
             ses_2
             | · 1 turn, 8 records
             $ --data other.db sessions import clerk.toml
-            | error[archive.invalid]: line 1: it does not begin with a sum, as every line of an archive does
+            | error[archive.invalid]: line 1: it does not start with a checksum, as every line of an archive does
             |   read on with: outlast explain archive.invalid
             exit 1
             $ --data other.db audit
@@ -155,38 +155,38 @@ fn replay_names_the_effect_where_an_edit_diverges() {
             turn 1 same 1 effects, answered
             $ replay ann.jsonl --agent kind.toml --script script.txt
             ann.jsonl ses_1
-            turn 0 diverges at turn/0/model/0: recorded a model_call, asked a model_call that tells the model something else
+            turn 0 diverges at turn/0/model/0: recorded a model_call, asked a different model_call
               prompt, line 1: recorded `Be brief.`, asked `Be kind.`
-            turn 1 diverges at turn/1/model/0: recorded a model_call, asked a model_call that tells the model something else
+            turn 1 diverges at turn/1/model/0: recorded a model_call, asked a different model_call
               prompt, line 1: recorded `Be brief.`, asked `Be kind.`
-            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a model_call that tells the model something else
+            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a different model_call
             |   read on with: outlast explain replay.diverged
             exit 1
             $ replay ann.jsonl --agent other_tools.toml --script script.txt
             ann.jsonl ses_1
-            turn 0 diverges at turn/0/model/0: recorded a model_call, asked a model_call that tells the model something else
+            turn 0 diverges at turn/0/model/0: recorded a model_call, asked a different model_call
               tool clock: here, but not recorded
-            turn 1 diverges at turn/1/model/0: recorded a model_call, asked a model_call that tells the model something else
+            turn 1 diverges at turn/1/model/0: recorded a model_call, asked a different model_call
               tool clock: here, but not recorded
-            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a model_call that tells the model something else
+            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a different model_call
             |   read on with: outlast explain replay.diverged
             exit 1
             $ replay ann.jsonl --agent strict.toml --script script.txt
             ann.jsonl ses_1
-            turn 0 diverges at turn/0/tools/0: recorded a tool_batch, asked one that is ruled on otherwise
+            turn 0 diverges at turn/0/tools/0: recorded a tool_batch, asked one with a different policy decision
               recorded: `calculator` runs
               now: `calculator` is ruled {"deny":{"reason":"no sums"}}
             turn 1 same 1 effects, answered
-            | error[replay.diverged]: effect turn/0/tools/0 was recorded as a tool_batch, but this run asks for one that is ruled on otherwise
+            | error[replay.diverged]: effect turn/0/tools/0 was recorded as a tool_batch, but this run asks for one with a different policy decision
             |   read on with: outlast explain replay.diverged
             exit 1
             $ replay ann.jsonl --agent clerk.toml --model rehearsal/agent --json
-            {"file":"ann.jsonl","same":false,"session":"ses_1","turns":[{"turn":"trn_1","index":0,"effects":3,"end":"answered","divergence":{"effect":"turn/0/model/0","recorded":"a model_call","asked":"a model_call that tells the model something else","differences":["model: recorded rehearsal/script-b23bc118, asked rehearsal/agent"]}},{"turn":"trn_2","index":1,"effects":1,"end":"answered","divergence":{"effect":"turn/1/model/0","recorded":"a model_call","asked":"a model_call that tells the model something else","differences":["model: recorded rehearsal/script-b23bc118, asked rehearsal/agent"]}}]}
-            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a model_call that tells the model something else
+            {"file":"ann.jsonl","same":false,"session":"ses_1","turns":[{"turn":"trn_1","index":0,"effects":3,"end":"answered","divergence":{"effect":"turn/0/model/0","recorded":"a model_call","asked":"a different model_call","differences":["model: recorded rehearsal/script-b23bc118, asked rehearsal/agent"]}},{"turn":"trn_2","index":1,"effects":1,"end":"answered","divergence":{"effect":"turn/1/model/0","recorded":"a model_call","asked":"a different model_call","differences":["model: recorded rehearsal/script-b23bc118, asked rehearsal/agent"]}}]}
+            | error[replay.diverged]: effect turn/0/model/0 was recorded as a model_call, but this run asks for a different model_call
             |   read on with: outlast explain replay.diverged
             exit 1
             $ replay clerk.toml
-            | error[archive.invalid]: clerk.toml: line 1: it does not begin with a sum, as every line of an archive does
+            | error[archive.invalid]: clerk.toml: line 1: it does not start with a checksum, as every line of an archive does
             |   read on with: outlast explain archive.invalid
             exit 1
         "#]],
@@ -244,7 +244,7 @@ fn rerun_shows_differences_of_prompt_and_model() {
             $ rerun bob --agent clerk.toml --script other.txt --json
             {"of":"bob","changed":1,"session":"ses_2","turns":[{"index":0,"input":"hello","recorded":{"model":"rehearsal/script-b23bc118","end":"answered","answer":"It is 42.","calls":[{"tool":"calculator","arguments":{"expression":"6*7"},"result":"42"}],"replies":2,"usage":{"input":57,"output":14},"cost":"0"},"rerun":{"model":"rehearsal/script-faee39ab","end":"answered","answer":"42","calls":[{"tool":"calculator","arguments":{"expression":"6*7"},"result":"42"},{"tool":"calculator","arguments":{"expression":"7*6"},"result":"42"}],"replies":2,"usage":{"input":71,"output":17},"cost":"0"}}],"recorded_cost":"0","rerun_cost":"0","reused":1,"ran":1,"not_made":[]}
             $ rerun ann --from 9
-            | error[turn.not_found]: ann: the recording has no turn 9 that began
+            | error[turn.not_found]: ann: the recording has no turn 9 that started
             |   read on with: outlast explain turn.not_found
             exit 1
             $ rerun ann --from there

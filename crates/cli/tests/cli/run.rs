@@ -50,7 +50,7 @@ fn run_fails_if_the_answer_violates_its_schema() {
             $ run 'six times seven?' --script script.txt --schema number.json
             42
             | · session ses_1
-            | · the answer does not fit its schema; the model is told why
+            | · the answer does not match its schema; the model gets the errors and answers again
             $ run 'once more' --script script.txt --schema none.json
             | error[input.invalid]: the schema of the answer is no JSON Schema: 3 is not valid under any of the schemas listed in the 'anyOf' keyword
             |   read on with: outlast explain input.invalid
@@ -194,7 +194,7 @@ fn control_c_cancels_the_turn() {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     expect![[r#"
 
-        | · stopping; Ctrl-C again leaves at once
+        | · stopping; press Ctrl-C again to exit immediately
         | error[turn.cancelled]: interrupted at the terminal (in trn_1)
         |   read on with: outlast explain turn.cancelled
         exit 1

@@ -216,12 +216,12 @@ fn stopping_server_releases_its_sessions() {
          why ann",
         &expect![[r#"
             $ why ann
-            trn_1 could continue since TIME, and no worker has taken it; `outlast work` is one
+            trn_1 has been ready since TIME, but no worker has claimed it; start one with `outlast work`
             $ work --script script.txt
             ses_1 #9 turn.ended answered: "42"
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ why ann
-            ses_1 rests since TIME; an input moves it
+            ses_1 has been idle since TIME; send an input to continue
         "#]],
     );
 }
@@ -234,7 +234,7 @@ fn public_address_without_keys_is_rejected() {
          serve --listen localhost:7777",
         &expect![[r#"
             $ serve --listen 0.0.0.0:0
-            | error[config.invalid]: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1
+            | error[config.invalid]: 0.0.0.0:0 can be reached from other machines, and there is no API key; create one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1
             |   read on with: outlast explain config.invalid
             exit 1
             $ serve --listen localhost:7777
@@ -336,7 +336,7 @@ fn socket_handover_refuses_no_connection() {
         assert!(new.terminate());
     });
     let nobody = place.output(&["serve", "--listen", &address, "--script", "script.txt", "--take-over"]);
-    assert!(String::from_utf8(nobody.stderr).unwrap().contains("no server hands over"));
+    assert!(String::from_utf8(nobody.stderr).unwrap().contains("no server to take"));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn session_delete_needs_confirmation_and_no_forks() {
             |   read on with: outlast explain session.has_forks
             exit 1
             $ sessions delete bob
-            | error[input.invalid]: nobody is there to ask whether the session may be deleted; `--yes` says so
+            | error[input.invalid]: standard input is not a terminal, so the deletion cannot be confirmed; pass `--yes`
             |   read on with: outlast explain input.invalid
             exit 1
             $ sessions delete bob --yes
@@ -271,7 +271,7 @@ fn doctor_reports_a_healthy_database() {
         sessions    1 idle, 0 ready, 0 running, 0 parked, 0 held
         stuck       0 turns
         unknown     0 calls
-        payments    0 payments whose end is not told yet
+        payments    0 payments not yet confirmed by the payment authority
         attachments in the database
         nothing is wrong"#]]
     .assert_eq(&text.lines().filter(stable).collect::<Vec<_>>().join("\n"));
@@ -286,7 +286,7 @@ fn doctor_names_problems_and_their_fixes() {
     let text = place.show(&place.output(&["doctor", "--unsafe-durability"]));
     let found = |line: &&str| line.starts_with("wrong") || line.starts_with("exit");
     expect![[r#"
-        wrong acknowledged writes may be lost with power: leave --unsafe-durability away
+        wrong a power loss may lose acknowledged writes: leave --unsafe-durability away
         wrong other users of this machine can read the database: chmod 600 ./outlast.db
         exit 1"#]]
     .assert_eq(&text.lines().filter(found).collect::<Vec<_>>().join("\n"));

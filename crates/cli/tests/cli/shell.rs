@@ -328,7 +328,7 @@ fn doctor_reports_active_protections() {
     place.output(&["run", "hi"]);
     for (runner, namespaces) in [
         (Runner::Tester, "commands see other files read-only, and no processes or shared memory outside"),
-        (Runner::TesterWithoutNamespaces, "missing (the kernel gives no namespaces: "),
+        (Runner::TesterWithoutNamespaces, "missing (the kernel does not allow namespaces: "),
     ] {
         let output = runner.command(&place, &["doctor", "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", place.show(&output));
@@ -338,7 +338,7 @@ fn doctor_reports_active_protections() {
             .map(|line| serde_json::from_str::<Value>(line).unwrap())
             .filter_map(|fact| Some((fact["name"].as_str()?.to_owned(), fact["value"].as_str()?.to_owned())))
             .collect();
-        assert!(facts["landlock"].starts_with("commands are kept in their directories"), "{facts:?}");
+        assert!(facts["landlock"].starts_with("commands are restricted to their directories"), "{facts:?}");
         assert_eq!(facts["environment"], "hidden from other processes of this user");
         assert!(facts["namespaces"].starts_with(namespaces), "{runner:?}: {facts:?}");
         assert!(facts.contains_key("cgroup"), "{facts:?}");

@@ -53,14 +53,14 @@ fn outputs_reach_file_program_and_webhook_sinks() {
             $ run hello --session ann --script script.txt
             All is well.
             $ work --script script.txt
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sinks
             SINK    WHERE                     BEHIND  DUE  DEAD  DELIVERED
             audit   audit.jsonl               0       0    0     1
             crm     SERVER/…  0       0    0     1
             notify  ./notify                  0       0    0     1
             $ sinks show crm
-            | · everything that was looked at is delivered
+            | · no output is waiting to be delivered
         "#]],
     );
     let [audit] = lines(&place, "audit.jsonl").try_into().unwrap();
@@ -89,17 +89,17 @@ fn sinks_test_sends_a_signed_test_message() {
          sinks test nobody",
         &expect![[r#"
             $ sinks test crm
-            it answered 200 and said: welcome
+            it responded 200: welcome
             $ sinks test crm
-            | error[delivery.failed]: it answered 404 and said: who?
+            | error[delivery.failed]: it responded 404: who?
             |   read on with: outlast explain delivery.failed
             exit 1
             $ sinks test audit
-            | error[input.invalid]: only webhooks are tried out, and this goes to audit.jsonl
+            | error[input.invalid]: only webhooks can be tested, and this sink is audit.jsonl
             |   read on with: outlast explain input.invalid
             exit 1
             $ sinks test nobody
-            | error[delivery.not_found]: no sink is called `nobody` here; `[[sinks]]` in outlast.toml makes one
+            | error[delivery.not_found]: no sink is called `nobody` here; define it as `[[sinks]]` in outlast.toml
             |   read on with: outlast explain delivery.not_found
             exit 1
         "#]],
@@ -141,22 +141,22 @@ fn busy_output_waits_and_dead_letter_is_redelivered() {
             All is well.
             | · session ses_1
             $ work --script script.txt
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sinks show crm
             dlv_1 dead after 1 attempt
               turn.ended of trn_1 of ses_1
-              delivery.gone: it answered 410 and said: gone
+              delivery.gone: it responded 410: gone
             $ sinks retry crm
-            1 output to deliver again; `outlast work` does so
+            1 output will be delivered again by `outlast work`
             $ work --script script.txt
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sinks
             SINK  WHERE                     BEHIND  DUE  DEAD  DELIVERED
             crm   SERVER/…  0       1    0     0
             $ sinks retry crm dlv_1
-            1 output to deliver again; `outlast work` does so
+            1 output will be delivered again by `outlast work`
             $ work --script script.txt
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sinks
             SINK  WHERE                     BEHIND  DUE  DEAD  DELIVERED
             crm   SERVER/…  0       0    0     1
@@ -165,7 +165,7 @@ fn busy_output_waits_and_dead_letter_is_redelivered() {
             |   read on with: outlast explain delivery.not_found
             exit 1
             $ sinks show nobody
-            | error[delivery.not_found]: no sink is called `nobody`; `outlast sinks` lists those that there are
+            | error[delivery.not_found]: no sink is called `nobody`; `outlast sinks` lists the sinks
             |   read on with: outlast explain delivery.not_found
             exit 1
         "#]],
@@ -264,22 +264,22 @@ fn invalid_sink_is_named_without_showing_secrets() {
         | error[config.invalid]: outlast.toml:2: sink `a`: expected one of `webhook` (with `secret`, `private`), `file` and `command` (with `env`)
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected a file in a directory that is there, got `no/such/out`
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected a file in an existing directory, got `no/such/out`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected ways in which a turn ends (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed), got `joined`
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected outcomes of a turn (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed), got `joined`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one way in which a turn ends: answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one outcome of a turn: answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected what a sink is told of (turn.ended, approval.requested, approval.reminded, approval.escalated), got `joined`
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected an event to deliver (turn.ended, approval.requested, approval.reminded, approval.escalated), got `joined`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: `ends` means nothing without `turn.ended` in `on`
+        | error[config.invalid]: outlast.toml:2: sink `a`: `ends` has no effect without `turn.ended` in `on`; remove it
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: `links` needs `url` in `[server]`, where people reach `outlast serve`
+        | error[config.invalid]: outlast.toml:2: sink `a`: `links` requires `url` in `[server]`, the public address of `outlast serve`
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:5: unknown variant `yesterday`, expected `now` or `beginning`
@@ -288,10 +288,10 @@ fn invalid_sink_is_named_without_showing_secrets() {
         | error[config.invalid]: outlast.toml:5: unknown key `colour` in `sinks`; the keys are: command, ends, env, file, from, links, name, on, private, secret, webhook
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected a program that can be run, but `./nothing` is none or not executable
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected an executable program, but `./nothing` is missing or not executable
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected a command of one word at least, got an empty one
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected a command of at least one word, got an empty one
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:2: sink `a`: expected `secret = { env = "VARIABLE" }`, which signs what is sent
@@ -312,7 +312,7 @@ fn invalid_sink_is_named_without_showing_secrets() {
         | error[config.invalid]: outlast.toml:2: sink `a`: `http://127.0.0.1:1/…` is not reached: this address is on this machine
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: `ftp://example.com` is not reached: only `https:` and `http:` are
+        | error[config.invalid]: outlast.toml:2: sink `a`: `ftp://example.com` is not reached: only `https:` and `http:` are supported
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:5: two sinks are called `a`; names must be unique
@@ -333,11 +333,11 @@ fn doctor_reports_dead_letters_and_broken_sinks() {
             |line: &&str| ["open", "wrong", "nothing", "exit"].iter().any(|word| line.starts_with(word));
         text.lines().filter(told).collect::<Vec<_>>().join("\n")
     };
-    let dead = "open  1 output that the sink crm did not take: outlast sinks show crm says why, \
+    let dead = "open  1 output that the sink crm did not accept: outlast sinks show crm says why, \
                 outlast sinks retry crm tries again\n";
     assert_eq!(told(&place), format!("{dead}nothing is wrong"));
     place.write("outlast.toml", "[[sinks]]\nname = \"a\"\n");
     let wrong = "wrong config.invalid: outlast.toml:1: sink `a`: expected one of `webhook` (with `secret`, `private`), \
-                 `file` and `command` (with `env`): no worker starts with it; mend or remove it\nexit 1";
+                 `file` and `command` (with `env`): no worker starts with it; fix or remove it\nexit 1";
     assert_eq!(told(&place), format!("{dead}{wrong}"));
 }

@@ -65,11 +65,11 @@ fn server_import_applies_at_once_and_rejects_errors() {
             $ run hello --agent clerk --session ann
             Hello! What can I do for you?
             $ agents import lathe.toml
-            | error[capability.unknown]: agent clerk switches on the capability `lathe`, which is not there; there are: none
+            | error[capability.unknown]: agent clerk enables the capability `lathe`, which does not exist; there are: none
             |   read on with: outlast explain capability.unknown
             exit 1
             $ agents import base.toml
-            | error[model.unknown]: the agent `clerk` could not be made any more: no provider serves the model `nobody/x`
+            | error[model.unknown]: the agent `clerk` could no longer be built: no provider serves the model `nobody/x`
             |   read on with: outlast explain model.unknown
             exit 1
             $ run hello --agent clerk --session ann
@@ -148,7 +148,7 @@ fn approved_call_runs_its_original_program() {
     let shown = place.show(&place.output(&["sessions", "show", "ann"]));
     assert!(shown.contains("ours") && !shown.contains("theirs"), "{shown}");
     let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
-    assert_eq!(diff, "  contracts.pay: another program or address performs it\n");
+    assert_eq!(diff, "  contracts.pay: it has another program or address\n");
     server.kill();
 }
 
@@ -166,12 +166,12 @@ fn import_by_another_process_applies_without_restart() {
     let started = beside(&place, &["run", "hello", "--session", "ann", "--agent", "judge"]);
     expect![[r#"
         Hello! What can I do for you?
-        | · the agent `clerk` is left out: model.unknown: no provider serves the model `nobody/x`
+        | · the agent `clerk` is skipped: model.unknown: no provider serves the model `nobody/x`
     "#]]
     .assert_eq(&place.show(&started));
     let doctor = String::from_utf8(beside(&place, &["doctor"]).stdout).unwrap();
     let wrong: Vec<&str> = doctor.lines().filter(|line| line.starts_with("wrong ")).collect();
-    expect!["wrong the agent clerk (database, version 2) cannot be made: model.unknown: no provider serves the model `nobody/x`: a server that runs goes on with the version before; mend this one"].assert_eq(&wrong.join("\n"));
+    expect!["wrong the agent clerk (database, version 2) cannot be built: model.unknown: no provider serves the model `nobody/x`: a running server keeps the previous version; fix this one"].assert_eq(&wrong.join("\n"));
 }
 
 #[test]
@@ -231,10 +231,7 @@ fn with_other_means(tool: &str, call: &str, [ours, theirs]: [&str; 2]) -> String
     // When the next turn has ended, this one has too.
     does(&["run", "hello", "--agent", "clerk", "--session", "ann"]);
     let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
-    assert!(
-        diff.contains(&format!("  contracts.{tool}: another program or address performs it\n")),
-        "{diff}"
-    );
+    assert!(diff.contains(&format!("  contracts.{tool}: it has another program or address\n")), "{diff}");
     let shown = place.show(&place.output(&["sessions", "show", "ann"]));
     server.kill();
     shown
@@ -281,17 +278,17 @@ fn configs_in_use_cannot_be_deleted() {
         harness base, version 1, in the database
         agent clerk, version 1, in the database
         $ agents delete base --kind harness
-        | error[config.invalid]: the agent `clerk` could not be made any more: agent clerk stands on the harness `base`, which is not there; there are: none
+        | error[config.invalid]: the agent `clerk` could no longer be built: agent clerk inherits from the harness `base`, which does not exist; there are: none
         |   read on with: outlast explain config.invalid
         exit 1
         $ agents delete clerk
-        agent clerk is deleted; its versions stay
+        agent clerk is deleted; its versions are kept
         $ agents delete clerk
         | error[agent.not_found]: no agent in the database is called `clerk`
         |   read on with: outlast explain agent.not_found
         exit 1
         $ agents delete base --kind harness
-        harness base is deleted; its versions stay
+        harness base is deleted; its versions are kept
         $ agents history clerk
         VERSION  SINCE                 FINGERPRINT
         2        TIME  deleted
@@ -333,7 +330,10 @@ fn unknown_config_key_is_rejected_on_put() {
     let unknown = put("capability/mail", r#"{"filez": "."}"#);
     assert!(unknown.starts_with("capability mail: unknown field `filez`"), "{unknown}");
     let named = put("agent/clerk", r#"{"name": "other"}"#);
-    assert_eq!(named, "the name is `clerk`, which is said already; take `name` away");
+    assert_eq!(
+        named,
+        "the configuration is already saved under the name `clerk`; remove `name` from its body"
+    );
     assert_eq!(put("harness/house", r#"{"guard": "strict", "parent": "later"}"#), "");
     server.kill();
 }

@@ -82,7 +82,7 @@ fn trial_finds_a_tool_that_ignores_its_key() {
 
             broken at 3:before (charge answered)
               your invariant: charged 2 times
-              only this one: --point 3:before
+              run only this one: --point 3:before
 
             2 crash points, 4 runs, 1 broken promise
             exit 1
@@ -112,7 +112,7 @@ fn broken_run_is_kept_for_inspection() {
     let database = kept.join("outlast.db").display().to_string();
     let shown = place.show(&output);
     let name = kept.file_name().unwrap().to_string_lossy();
-    let look = format!("  look at it: outlast --data DIR/kept/{name}/outlast.db events trial\n");
+    let look = format!("  inspect it: outlast --data DIR/kept/{name}/outlast.db events trial\n");
     assert!(shown.contains(&look), "{shown}");
     assert!(place.output(&["--data", &database, "events", "trial"]).status.success());
     assert_eq!(std::fs::read_to_string(kept.join("world/charges")).unwrap().lines().count(), 2);
@@ -243,11 +243,11 @@ fn invalid_trial_setup_is_rejected() {
             |   read on with: outlast explain script.mismatch
             exit 1
             $ test agent.toml script.txt --invariant ./gone.sh
-            | error[input.invalid]: `--invariant`: expected a program that can be run, but `./gone.sh` is none or not executable
+            | error[input.invalid]: `--invariant`: expected an executable program, but `./gone.sh` is missing or not executable
             |   read on with: outlast explain input.invalid
             exit 1
             $ test agent.toml script.txt --invariant once.sh
-            | error[input.invalid]: `--invariant`: expected a program that can be run, but `once.sh` is none or not executable; the file beside it is `./once.sh`
+            | error[input.invalid]: `--invariant`: expected an executable program, but `once.sh` is missing or not executable; for the file next to the configuration, write `./once.sh`
             |   read on with: outlast explain input.invalid
             exit 1
             $ test agent.toml script.txt --point soon

@@ -41,7 +41,7 @@ fn person_settles_a_call_of_unknown_outcome() {
             trn_1 answered
             #2    user pay
             #4    assistant [pay {"what":"5 euros"}]
-            #8    pay nobody knows whether it happened; `outlast unknown`
+            #8    pay unknown outcome; see `outlast unknown`
             #9    assistant Payment: error tool.outcome_unknown: the process stopped while this call ran; nobody knows whether it happened, and it will not be repeated. An operator can find out and settle it
             #11   pay happened: {"number":7}
             $ verify

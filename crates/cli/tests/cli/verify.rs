@@ -39,13 +39,13 @@ fn verify_names_the_record_with_a_flipped_byte() {
         &expect![[r#"
             $ verify
             ses_1 whole: 5 records
-            ses_2 DAMAGED: record 4 breaks the chain: its content does not fit its hash
+            ses_2 DAMAGED: record 4 breaks the chain: its content does not match its hash
             | · 2 sessions, 1 damaged
-            | error[record.corrupt]: record 4 breaks the chain: its content does not fit its hash (in ses_2)
+            | error[record.corrupt]: record 4 breaks the chain: its content does not match its hash (in ses_2)
             |   read on with: outlast explain record.corrupt
             exit 1
             $ verify ann
-            | error[record.corrupt]: record 4 breaks the chain: its content does not fit its hash (in ses_2)
+            | error[record.corrupt]: record 4 breaks the chain: its content does not match its hash (in ses_2)
             |   read on with: outlast explain record.corrupt
             exit 1
             $ verify bob
@@ -65,10 +65,10 @@ fn a_removed_record_is_found() {
         "verify",
         &expect![[r#"
             $ verify
-            ses_1 DAMAGED: record 5 breaks the chain: the session says it has 5
+            ses_1 DAMAGED: record 5 breaks the chain: the session's last record is 5
             ses_2 DAMAGED: record 3 breaks the chain: the next one found is 4
             | · 2 sessions, 2 damaged
-            | error[record.corrupt]: record 5 breaks the chain: the session says it has 5 (in ses_1)
+            | error[record.corrupt]: record 5 breaks the chain: the session's last record is 5 (in ses_1)
             |   read on with: outlast explain record.corrupt
             exit 1
         "#]],

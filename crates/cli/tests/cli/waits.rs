@@ -36,14 +36,14 @@ fn call_is_resolved_while_no_worker_runs() {
             trn_1 under way
             #2    user ask
             #4    assistant [ask_person {"what":"may I?"}]
-            #6    ask_person waits for somebody outside to finish it
+            #6    ask_person waits to be completed from outside
             $ resolve cpl_1 --ok yes
             | error[input.invalid]: expected JSON after `--ok`, got `yes`: expected value at line 1 column 1
             |   read on with: outlast explain input.invalid
             exit 1
             $ resolve cpl_1 --ok '"yes"'
             resolved: ok "yes"
-            | · trn_1 goes on where a worker runs; `outlast work` is one
+            | · trn_1 continues once a worker runs; start one with `outlast work`
             $ resolve cpl_1 --error no
             resolved before: ok "yes"; that counts
         "#]],
@@ -77,7 +77,7 @@ fn a_resolution_may_come_before_the_wait() {
     let key = CompletionKey::sign(&secret, turn, wait).to_string();
     expect![[r#"
         resolved: ok "early"
-        | · trn_1 goes on where a worker runs; `outlast work` is one
+        | · trn_1 continues once a worker runs; start one with `outlast work`
     "#]]
     .assert_eq(&place.show(&place.output(&["resolve", &key, "--ok", "\"early\""])));
     place.set_script(SCRIPT);
@@ -90,7 +90,7 @@ fn a_resolution_may_come_before_the_wait() {
             TIME #5 turn.started on main after the beginning
             TIME #6 effect.performed turn/0/model/0: ask_person {"what":"may I?"}
             TIME #7 effect.asked ask_person {"what":"may I?"}
-            TIME #8 effect.answered call 0 of #7: waits for somebody outside to finish it
+            TIME #8 effect.answered call 0 of #7: waits to be completed from outside
             TIME #9 effect.performed turn/0/tools/0/child:0:call_0/completion: ok "early"
             TIME #10 effect.performed turn/0/model/1: "You said early"
             TIME #11 turn.ended answered: "You said early"
@@ -108,10 +108,10 @@ fn input_behind_a_waiting_turn_is_kept() {
             $ run 'and then?' --session ann
             | · trn_1 waits for outside completion at turn/0/tools/0/child:0:call_0/completion
             |   outlast resolve cpl_1 --ok JSON
-            | · the input is kept; trn_2 comes after it
+            | · the input is stored; trn_2 runs after it
             $ run ask --key k1 --session ann
             | · ask_person {"what":"may I?"}
-            | · ask_person → waits for somebody outside to finish it
+            | · ask_person → waits to be completed from outside
             | · trn_1 waits for outside completion at turn/0/tools/0/child:0:call_0/completion
             |   outlast resolve cpl_1 --ok JSON
             $ sessions show ann
@@ -122,7 +122,7 @@ fn input_behind_a_waiting_turn_is_kept() {
             trn_1 under way
             #2    user ask
             #4    assistant [ask_person {"what":"may I?"}]
-            #6    ask_person waits for somebody outside to finish it
+            #6    ask_person waits to be completed from outside
             trn_2 waits for the turn before it
             #8    user and then?
         "#]],
@@ -144,35 +144,35 @@ fn turn_is_stuck_while_its_tools_are_missing() {
         &expect![[r#"
             $ resolve cpl_1 --ok 1
             resolved: ok 1
-            | · trn_1 goes on where a worker runs; `outlast work` is one
+            | · trn_1 continues once a worker runs; start one with `outlast work`
             $ work
             ses_1 #9 turn.stuck package.unavailable: the turn began under another configuration: no provider serves the model `rehearsal/demo`
             ses_1 #10 turn.parked event at turn/0/stuck:0
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ sessions show ann
             ses_1 `ann` parked, 1 turn, updated TIME
             head main at the beginning
-            trn_1 is stuck; once that is mended: outlast retry trn_1
+            trn_1 is stuck; once the cause is fixed: outlast retry trn_1
             trn_1 under way
             #2    user ask
             #4    assistant [ask_person {"what":"may I?"}]
-            #6    ask_person waits for somebody outside to finish it
+            #6    ask_person waits to be completed from outside
             $ retry trn_1
             | · ask_person {"what":"may I?"}
-            | · ask_person → waits for somebody outside to finish it
-            | · trn_1 is stuck; once that is mended: outlast retry trn_1
+            | · ask_person → waits to be completed from outside
+            | · trn_1 is stuck; once the cause is fixed: outlast retry trn_1
             | error[package.unavailable]: the turn began under another configuration: no provider serves the model `rehearsal/demo` (in trn_1)
             |   read on with: outlast explain package.unavailable
             exit 1
             $ cancel trn_1 --reason enough
             asked to stop
-            | · it ends where a worker runs; `outlast work` is one
+            | · it ends once a worker runs; start one with `outlast work`
             $ work
             ses_1 #15 turn.ended cancelled: enough
-            | · nothing is left that could be driven now
+            | · no turn can continue now
             $ retry trn_1
             | · trn_1 is retried as trn_2 in ses_1
-            | · trn_2 is stuck; once that is mended: outlast retry trn_2
+            | · trn_2 is stuck; once the cause is fixed: outlast retry trn_2
             | error[package.unavailable]: the turn began under another configuration: no provider serves the model `rehearsal/demo` (in trn_2)
             |   read on with: outlast explain package.unavailable
             exit 1

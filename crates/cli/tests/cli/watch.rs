@@ -25,7 +25,7 @@ fn watch_streams_session_text_on_a_terminal() {
     let address = format!("http://{}", server.address);
     run(&place, &address, "asks", "ann");
     let mut screen = Screen::open(&place, &["--server", &address, "watch"]);
-    let shown = screen.until("LAST WORDS");
+    let shown = screen.until("LAST MESSAGE");
     assert!(shown.contains("1 session"), "{shown}");
     let args = ["--server", &address, "run", "slowly", "--session", "bob"];
     let mut slow = place.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -39,7 +39,7 @@ fn watch_streams_session_text_on_a_terminal() {
     screen.until("four five");
     screen.until("turn.ended answered");
     screen.press("\u{1b}");
-    screen.until("LAST WORDS");
+    screen.until("LAST MESSAGE");
     screen.leave();
     slow.wait().unwrap();
     server.kill();

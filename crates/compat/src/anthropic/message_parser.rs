@@ -66,7 +66,7 @@ fn text_of<'a>(block: &'a Value, place: &str) -> CompatResult<&'a str> {
 }
 
 fn unknown(block: &Value, place: &str) -> CompatError {
-    let why = format!("blocks of the type `{}` are not known here", shown(kind(block)));
+    let why = format!("blocks of the type `{}` are not supported", shown(kind(block)));
     CompatError::unsupported(format!("{place}.type"), why)
 }
 
@@ -96,7 +96,7 @@ fn parse_block(block: &Value, place: &str) -> CompatResult<MessageContent> {
         // A text document stays a file, because the user did not type its text.
         "text" => text_file(member("media_type"), member("data"), name, &format!("{place}.source")),
         other => {
-            let why = format!("only what the request holds itself is, and this is `{}`", shown(other));
+            let why = format!("only data in the request itself is supported, not `{}`", shown(other));
             Err(CompatError::unsupported(format!("{place}.source.type"), why))
         }
     }

@@ -33,7 +33,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Why most parameters are rejected.
-const AGENT_DECIDES: &str = "the model behind this name is an agent, whose configuration says it";
+const AGENT_DECIDES: &str = "this model is an agent, and its configuration determines it";
 
 /// Parameters that do not change an answer.
 const HARMLESS: &[&str] = &["metadata", "service_tier", "inference_geo", "cache_control"];
@@ -122,7 +122,7 @@ impl CreateMessage {
         if auto && !(alone && self.tools.is_some()) {
             return Ok(());
         }
-        let why = "the model chooses (`auto`), and calls of one reply are asked for together";
+        let why = "only `auto` is supported, with parallel calls";
         Err(CompatError::unsupported("tool_choice", why))
     }
 
@@ -158,7 +158,7 @@ impl CreateMessage {
             let place = format!("tools[{index}]");
             let kind = tool.get("type").and_then(Value::as_str).unwrap_or("custom");
             if kind != "custom" {
-                let why = format!("only tools of the client are, and this is `{}`", shown(kind));
+                let why = format!("only tools of the client are supported, not `{}`", shown(kind));
                 return Err(CompatError::unsupported(format!("{place}.type"), why));
             }
             let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -152,7 +152,7 @@ impl CreateCompletion {
             let place = format!("tools[{index}]");
             let Some(Value::Object(said)) = tool.get("function") else {
                 let kind = tool.get("type").and_then(Value::as_str).unwrap_or_default();
-                let why = format!("only functions of the client are, and this is `{}`", shown(kind));
+                let why = format!("only functions of the client are supported, not `{}`", shown(kind));
                 return Err(CompatError::unsupported(format!("{place}.type"), why));
             };
             functions.push(function(said, &format!("{place}.function"))?);

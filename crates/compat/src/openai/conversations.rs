@@ -65,7 +65,10 @@ async fn create(caller: Caller<Runs>, JsonBody(body): JsonBody<Value>) -> Compat
         ));
     }
     if metadata.is_some_and(|metadata| !metadata.is_empty()) {
-        return Err(CompatError::unsupported("metadata", "a session keeps none; send it with a response"));
+        return Err(CompatError::unsupported(
+            "metadata",
+            "a session stores no metadata; send it with a response",
+        ));
     }
     let session = caller.runtime.open_session(None).await?;
     Ok(Json(object(&find_conversation(&caller.runtime, session).await?)))

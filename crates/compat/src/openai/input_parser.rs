@@ -47,7 +47,7 @@ fn parse_item(item: &Map<String, Value>, place: &str, into: &mut ConversationIte
         // Reasoning is not part of the conversation.
         "reasoning" => Ok(()),
         other => {
-            let why = format!("items of the type `{}` are not known here", shown(other));
+            let why = format!("items of the type `{}` are not supported", shown(other));
             Err(CompatError::unsupported(format!("{place}.type"), why))
         }
     }
@@ -81,7 +81,7 @@ fn content_part(part: &Value, place: &str) -> CompatResult<MessageContent> {
         let Some(url) = member(of, name) else {
             return Err(CompatError::unsupported(
                 place,
-                "only what the request holds itself is, as `data:TYPE;base64,…`",
+                "only data in the request itself is supported, as `data:TYPE;base64,…`",
             ));
         };
         data_url(&url, of["filename"].as_str(), &place)
@@ -96,7 +96,7 @@ fn content_part(part: &Value, place: &str) -> CompatResult<MessageContent> {
         _ => None,
     };
     text.map(MessageContent::Text).ok_or_else(|| {
-        let why = format!("texts, images and files are, and this is `{}`", shown(kind));
+        let why = format!("only texts, images and files are supported, not `{}`", shown(kind));
         CompatError::unsupported(format!("{place}.type"), why)
     })
 }

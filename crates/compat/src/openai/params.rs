@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// Why most parameters are rejected.
-const AGENT_DECIDES: &str = "the model behind this name is an agent, whose configuration says it";
+const AGENT_DECIDES: &str = "this model is an agent, and its configuration determines it";
 
 /// Parameters that do not change an answer.
 const HARMLESS: &[&str] = &[
@@ -30,8 +30,8 @@ pub(crate) fn read<T: DeserializeOwned>(body: Value) -> CompatResult<T> {
         let (place, cause) = (cause.path().to_string(), cause.inner().to_string());
         match (place.as_str(), missing(&cause)) {
             (".", Some(name)) => CompatError::invalid_param(name, cause.as_str()),
-            (".", None) => Error::new(Kind::InputInvalid, format!("the body does not fit: {cause}")).into(),
-            (place, _) => CompatError::invalid_param(place, format!("`{place}` does not fit: {cause}")),
+            (".", None) => Error::new(Kind::InputInvalid, format!("the body is invalid: {cause}")).into(),
+            (place, _) => CompatError::invalid_param(place, format!("`{place}` is invalid: {cause}")),
         }
     })
 }
@@ -73,14 +73,11 @@ pub(crate) fn check_choice(
     has_tools: bool,
 ) -> CompatResult<()> {
     if let Some(choice) = choice.filter(|choice| !choice.is_null() && **choice != json!("auto")) {
-        let why = format!("the model chooses (`auto`), and this says `{}`", shown(&choice.to_string()));
+        let why = format!("only `auto` is supported, not `{}`", shown(&choice.to_string()));
         return Err(CompatError::unsupported("tool_choice", why));
     }
     if parallel == Some(false) && has_tools {
-        return Err(CompatError::unsupported(
-            "parallel_tool_calls",
-            "calls of one reply are asked for together",
-        ));
+        return Err(CompatError::unsupported("parallel_tool_calls", "parallel calls cannot be disabled"));
     }
     Ok(())
 }

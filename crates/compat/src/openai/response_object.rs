@@ -215,7 +215,7 @@ fn output_item(asked: &OpenAiResponse, index: usize, stopped: &PendingClientCall
         Some(Resolution::Ok(value)) => value.to_string(),
         Some(Resolution::Err(failure)) => failure.to_string(),
         Some(Resolution::Timeout) => {
-            Failure::new(Kind::WaitTimedOut, "nobody finished it in time").to_string()
+            Failure::new(Kind::WaitTimedOut, "it was not completed before its deadline").to_string()
         }
         Some(Resolution::Cancelled) | None => String::new(),
     };

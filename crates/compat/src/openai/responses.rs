@@ -284,7 +284,7 @@ impl CreateResponse {
             let place = format!("tools[{index}]");
             let kind = tool.get("type").and_then(Value::as_str).unwrap_or_default();
             if kind != "function" {
-                let why = format!("only functions of the client are, and this is `{}`", shown(kind));
+                let why = format!("only functions of the client are supported, not `{}`", shown(kind));
                 return Err(CompatError::unsupported(format!("{place}.type"), why));
             }
             functions.push(function(tool, &place)?);

@@ -30,7 +30,7 @@ use outlast_vocab::{Error, Failure, Hash, Kind, Millis, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why the import closes a turn that had not ended in the file.
-const CLOSED: &str = "the session was exported before the turn was over, and an imported turn is not driven";
+const CLOSED: &str = "the session was exported before the turn ended, and imported turns do not run";
 
 /// Returns the outlines of a session and of those it was forked from, oldest first.
 pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<SessionOutline>, Error> {
@@ -338,9 +338,11 @@ impl ArchiveImport {
 
 fn exists(session: SessionId, is_target: bool) -> Error {
     let detail = if is_target {
-        format!("the session {session} is here already")
+        format!("the session {session} already exists")
     } else {
-        format!("the session was forked from {session}, which is here with another history or a shorter one")
+        format!(
+            "the session was forked from {session}, which exists here with a different or shorter history"
+        )
     };
     Error::new(Kind::ArchiveExists, detail)
 }
@@ -348,7 +350,10 @@ fn exists(session: SessionId, is_target: bool) -> Error {
 fn resolve_node(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Result<RecordAddress, Error> {
     let session = sessions.get(&node.session).copied();
     let session = session.ok_or_else(|| {
-        Error::new(Kind::ArchiveInvalid, format!("something refers to {}, which is not there", node.session))
+        Error::new(
+            Kind::ArchiveInvalid,
+            format!("something refers to {}, which does not exist", node.session),
+        )
     })?;
     Ok(RecordAddress { session, seq: node.seq })
 }

@@ -91,7 +91,7 @@ fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<()
     }
     let describe = |version| if version == 0 { "none".to_owned() } else { format!("version {version}") };
     let (expected, found) = (describe(last), describe(found));
-    let detail = format!("expected {expected} of the {kind} `{name}` to be the last, and there is {found}");
+    let detail = format!("expected {expected} of the {kind} `{name}` to be the latest, but found {found}");
     Err(Error::new(Kind::ConfigChanged, detail))
 }
 
@@ -134,7 +134,7 @@ pub fn config_versions(
 fn stored(row: &ConfigRow) -> Result<StoredConfig, Error> {
     let ConfigRow { kind, name, version, fingerprint, body, at, .. } = row;
     let body = serde_json::from_str(body).map_err(|cause| {
-        Error::new(Kind::RecordCorrupt, format!("version {version} of the {kind} `{name}` is no JSON"))
+        Error::new(Kind::RecordCorrupt, format!("version {version} of the {kind} `{name}` is not valid JSON"))
             .because(cause)
     })?;
     let (name, fingerprint) = (name.clone(), *fingerprint);

@@ -184,10 +184,10 @@ pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
             let (seq, at, hash, node) = (row.seq, row.at, row.hash, row.node);
             let body = body_of(rows, row.body)?;
             if record::chain_hash(&end.hash, seq, turn, at, &body) != hash {
-                return Err(broken(&session, seq, "its content does not fit its hash"));
+                return Err(broken(&session, seq, "its content does not match its hash"));
             }
             if Fact::decode(&body)?.is_node() != node {
-                return Err(broken(&session, seq, "it is marked as what it is not"));
+                return Err(broken(&session, seq, "its kind does not match its content"));
             }
             end = JournalPosition { seq, hash };
         }
@@ -196,7 +196,7 @@ pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
         return Err(broken(
             &session,
             Seq(end.seq.0 + 1),
-            &format!("the session says it has {}", session.last_seq),
+            &format!("the session's last record is {}", session.last_seq),
         ));
     }
     Ok(end.seq.0)
@@ -382,7 +382,7 @@ fn unknown_call(rows: &dyn ReadRows, claim: &ClaimRow) -> Result<Option<UnknownC
     let Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) =
         decode(rows, row, None)?.fact
     else {
-        return Err(Error::new(Kind::RecordCorrupt, "a claim refers to a record that claims nothing"));
+        return Err(Error::new(Kind::RecordCorrupt, "a claim refers to a record without claims"));
     };
     let child = usize::try_from(claim.claim.child).unwrap_or(usize::MAX);
     let Some(BatchCall::Run(call)) = batch.calls.into_iter().nth(child) else { return Ok(None) };
@@ -465,7 +465,7 @@ pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<PartialReplyText
 pub fn blob(rows: &dyn ContentRows, hash: Hash) -> Result<Vec<u8>, Error> {
     let bytes = rows.blob(hash)?.ok_or_else(|| no_blob(hash))?;
     if Hash::of(&bytes) != hash {
-        return Err(Error::new(Kind::RecordCorrupt, format!("the blob {hash} does not fit its hash")));
+        return Err(Error::new(Kind::RecordCorrupt, format!("the blob {hash} does not match its hash")));
     }
     Ok(bytes)
 }
@@ -489,9 +489,8 @@ pub fn package(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<u8>, Error> {
         Fact::Accepted(accepted) => accepted.package,
         _ => None,
     });
-    let fingerprint = named.ok_or_else(|| {
-        Error::new(Kind::BlobNotFound, format!("{turn} does not say under which configuration it runs"))
-    })?;
+    let fingerprint =
+        named.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("{turn} has no configuration")))?;
     let part = |hash| rows.package(hash)?.ok_or_else(|| no_blob(hash));
     let json = part(fingerprint)?;
     let stored =

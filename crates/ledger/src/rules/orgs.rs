@@ -65,7 +65,7 @@ pub(super) fn resolve_action(
 pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
     rows.access().require_operator()?;
     if org.name.as_str().starts_with("org_") {
-        let detail = format!("expected a name that does not begin like an id, got `{}`", org.name);
+        let detail = format!("expected a name that does not start like an id, got `{}`", org.name);
         return Err(Error::new(Kind::InputInvalid, detail));
     }
     if rows.org_by_name(org.name.as_str())?.is_some() {

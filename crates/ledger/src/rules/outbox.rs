@@ -110,7 +110,7 @@ fn take(
 ) -> Result<Option<DueDelivery>, Error> {
     let tries = row.attempts.saturating_sub(row.attempts_forgiven);
     if tries >= collect.attempts {
-        let detail = format!("it was begun {tries} times, and no worker lived to say how that went");
+        let detail = format!("it was attempted {tries} times, and the worker died each time");
         let failure = row.failure.clone().or(Some(Failure::new(Kind::DeliveryFailed, detail)));
         rows.put_delivery(&DeliveryRow { due_at: None, worker: None, failure, ..row })?;
         return Ok(None);
@@ -261,7 +261,7 @@ pub fn redeliver(
 fn find(rows: &dyn SinkRows, sink: &str) -> Result<SinkRow, Error> {
     rows.access().require_operator()?;
     rows.sink(sink)?.ok_or_else(|| {
-        let detail = format!("no sink is called `{sink}`; `outlast sinks` lists those that there are");
+        let detail = format!("no sink is called `{sink}`; `outlast sinks` lists the sinks");
         Error::new(Kind::DeliveryNotFound, detail)
     })
 }

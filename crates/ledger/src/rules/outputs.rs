@@ -91,7 +91,7 @@ pub(super) fn output_event(
         Fact::Escalated { key, to } => (ApprovalNotice::Escalated { to: to.clone() }, key.clone()),
         other => {
             let detail = format!(
-                "the record {} of {} is `{}`, of which nobody is told",
+                "the record {} of {} is `{}`, which is not delivered",
                 moment.seq,
                 turn.id,
                 other.name()

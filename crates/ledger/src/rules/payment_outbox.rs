@@ -97,7 +97,7 @@ pub(super) fn check_no_pending_payments(rows: &dyn ReadRows, session: &SessionRo
         return Ok(());
     }
     let detail = format!(
-        "the payment authority has not taken the end of {owed} payments of session {} yet; it is told again by itself",
+        "the payment authority has not confirmed {owed} payments of session {} yet; Outlast retries them",
         session.id
     );
     Err(Error::new(Kind::SessionBusy, detail))

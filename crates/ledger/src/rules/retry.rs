@@ -115,7 +115,7 @@ fn rewind_head(
 ) -> Result<(SessionRow, Option<RecordAddress>), Error> {
     if session.queued as usize >= retry.queued_most {
         let most = retry.queued_most;
-        let detail = format!("queued_inputs is limited to {most}, and so many wait for {}", session.id);
+        let detail = format!("queued_inputs is limited to {most}, and so many are queued for {}", session.id);
         return Err(Error::new(Kind::QueueFull, detail));
     }
     let stands = required_row("head", rows.head(session.no, &original.head)?)?;
@@ -147,7 +147,7 @@ fn later_turn(
     let mut waiting = rows.queued(session.no, usize::MAX)?;
     waiting.extend(session.active.map(|no| turn_by_no(rows, no)).transpose()?);
     if let Some(turn) = waiting.iter().find(|turn| turn.head == original.head) {
-        return Ok(Some(format!("{} is under way or waits there", turn.id)));
+        return Ok(Some(format!("{} is running or queued there", turn.id)));
     }
     let last = match stands {
         Some(node) => {
@@ -158,7 +158,7 @@ fn later_turn(
     };
     Ok(match last {
         Some(turn) if turn.no == original.no => None,
-        Some(turn) if has_begun(original) => Some(format!("that head stands at {} now", turn.id)),
+        Some(turn) if has_begun(original) => Some(format!("that head is now at {}", turn.id)),
         Some(turn) if turn.session == session.no && turn.index > original.index => {
             Some(format!("{} came after it", turn.id))
         }

@@ -51,14 +51,14 @@ pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceip
     }
     if let Some(index) = index.filter(|index| *index != session.turns) {
         let detail = format!(
-            "the input was to be turn {index} of session {}, which has {} turns",
+            "the input was accepted as turn {index} of session {}, which has {} turns",
             session.id, session.turns
         );
         return Err(Error::new(Kind::SessionMoved, detail));
     }
     if session.queued as usize >= queued_most {
         let detail =
-            format!("queued_inputs is limited to {queued_most}, and so many wait for {}", session.id);
+            format!("queued_inputs is limited to {queued_most}, and so many are queued for {}", session.id);
         return Err(Error::new(Kind::QueueFull, detail));
     }
     let Some(stands) = rows.head(session.no, &head)? else {
@@ -428,8 +428,7 @@ pub(super) fn check_fence(rows: &dyn SessionRows, lease: &Lease) -> Result<Sessi
     if session.fence == lease.fence && session.worker == Some(lease.worker) {
         return Ok(session);
     }
-    let detail =
-        format!("the write carries fence {}, but the session is at {}", lease.fence.0, session.fence.0);
+    let detail = format!("the write has fence {}, but the session is at {}", lease.fence.0, session.fence.0);
     let at = outlast_vocab::ErrorPlace {
         session: Some(lease.session),
         turn: Some(lease.turn),
@@ -587,7 +586,7 @@ fn project(
 /// Returns the error for a fact that a commit may not contain. Such facts are true only with rows that other writes
 /// change.
 fn forbidden_fact(fact: &Fact) -> Error {
-    let detail = format!("a commit cannot say `{}`: that is for the store to say", fact.name());
+    let detail = format!("a commit cannot contain `{}`, which only the store writes", fact.name());
     Error::new(Kind::Internal, detail)
 }
 

@@ -126,7 +126,7 @@ pub(super) fn vote_alone(
         VoteOutcome::Decided(resolved) => Ok(resolved),
         VoteOutcome::MoreNeeded { of, .. } => {
             let detail =
-                format!("it takes {of} approvals, each given separately, and none with a completion key");
+                format!("it requires {of} approvals, each given separately, and none with a completion key");
             Err(Error::new(Kind::ApprovalForbidden, detail))
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn vote_alone(
 /// name.
 pub(super) fn check_may_vote_as(access: &Access, by: &str) -> Result<(), Error> {
     if let Principal::Agent(session) = access.by {
-        let detail = format!("the agent of {session} may not approve; agents never do");
+        let detail = format!("the agent of {session} may not approve; agents cannot approve calls");
         return Err(Error::new(Kind::AccessDenied, detail));
     }
     access.require(Scope::Approve)?;
@@ -152,7 +152,7 @@ fn check_is_approver(ask: &ApprovalRequirement, given: SentNotices, by: &str) ->
     if approvers.is_empty() || approvers.contains(&by) {
         return Ok(());
     }
-    let detail = format!("`{by}` may not approve this; it takes one of: {}", approvers.join(", "));
+    let detail = format!("`{by}` may not approve this; allowed: {}", approvers.join(", "));
     Err(Error::new(Kind::ApprovalForbidden, detail))
 }
 
@@ -195,7 +195,7 @@ fn check_saw_arguments(votes: &[Vote], shown: Option<Hash>) -> Result<(), Error>
     if shown == Some(canonical_json::fingerprint(arguments)) {
         return Ok(());
     }
-    let detail = format!("`{by}` has changed the arguments since they were shown; look at them again");
+    let detail = format!("`{by}` has changed the arguments since they were shown; review them again");
     Err(Error::new(Kind::ApprovalNotFound, detail))
 }
 
@@ -231,9 +231,9 @@ fn resolution_of(votes: Vec<Vote>, last: Vote) -> Result<Resolution, Error> {
     };
     let with = votes.into_iter().map(|vote| vote.by).filter(|by| *by != last.by).collect();
     let approval = serde_json::to_value(Approval { by: last.by, verdict, with });
-    approval
-        .map(Resolution::Ok)
-        .map_err(|cause| Error::new(Kind::InputInvalid, "the approval does not fit JSON").because(cause))
+    approval.map(Resolution::Ok).map_err(|cause| {
+        Error::new(Kind::InputInvalid, "the approval cannot be written as JSON").because(cause)
+    })
 }
 
 /// Returns the progress of an approval request that is not decided.
@@ -274,7 +274,8 @@ fn grant_scope(
     (call, ruling, ask): (&PreparedCall, &RecordedDecision, &ApprovalRequirement),
 ) -> Result<GrantScope, Error> {
     if ask.each_time {
-        let detail = format!("the rule `{}` asks each time; approve this call alone", ruling.rule);
+        let detail =
+            format!("the rule `{}` requires an approval for each call; approve only this call", ruling.rule);
         return Err(Error::new(Kind::ApprovalForbidden, detail));
     }
     let pinned: Option<PinnedPackage> = serde_json::from_slice(&lookup::package(rows, turn.id)?).ok();
@@ -285,8 +286,7 @@ fn grant_scope(
     });
     let Some(definition) = definition else {
         let detail = format!(
-            "`{}` cannot be approved for the session: it is no tool, or its definition or the policy is another than when the \
-             turn began; approve it alone",
+            "`{}` cannot be approved for the session: it is not a tool, or its definition or the policy has changed since the turn began; approve only this call",
             call.tool
         );
         return Err(Error::new(Kind::ApprovalForbidden, detail));
@@ -352,7 +352,7 @@ pub fn revoke_grant(rows: &mut dyn Rows, id: GrantId, now: Millis) -> Result<Ses
     let detail =
         format!("of `{}` under the rule `{}`, which {} gave", row.tool, row.rule, row.by.join(" and "));
     if let Principal::Agent(session) = rows.access().by {
-        let detail = format!("the agent of {session} may not take back what was approved; agents never do");
+        let detail = format!("the agent of {session} may not revoke an approval; agents cannot");
         return Err(Error::new(Kind::AccessDenied, detail));
     }
     audit_action(

@@ -147,7 +147,7 @@ impl<R: Deref<Target: ReadRows>> VisibleRows<'_, R> {
 
 /// Returns the error for a write to an invisible row. The ledger learns of rows only by reading, so this is a bug.
 fn invisible_row_error() -> Error {
-    Error::new(Kind::Internal, "a write was about to change what belongs to another organisation")
+    Error::new(Kind::Internal, "a write would change data of another organisation")
 }
 
 impl<R: Deref<Target: ReadRows>> RowAccess for VisibleRows<'_, R> {

@@ -27,7 +27,7 @@ async fn turn_network_allow_list_also_blocks_mcp_servers() {
         ("cleo", NetworkAllowList::only([""; 0]), "none"),
     ] {
         let told = told(who, network).await;
-        let denied = format!("the network of the agent is narrowed to: {only}");
+        let denied = format!("the network of the agent is restricted to: {only}");
         assert!(told.starts_with("error egress.denied") && told.contains(&denied), "{told}");
     }
     assert_eq!(stub.heard("tools/call").len(), 1);

@@ -86,7 +86,7 @@ async fn unresponsive_bucket_is_reported_as_unavailable() {
         objects.get(stored.content, 0..5).await.err().unwrap(),
     ] {
         assert_eq!(error.kind(), Kind::AttachmentUnavailable);
-        assert!(error.detail().starts_with("the bucket does not keep or give contents: "), "{error}");
+        assert!(error.detail().starts_with("the bucket cannot store or read content: "), "{error}");
     }
 }
 

@@ -111,13 +111,13 @@ async fn file_tools_stay_below_the_root() {
     }
     for path in ["link.txt", "out/secret.txt"] {
         let told = format!(
-            "I could not use file_read: `{path}` is a symbolic link or goes through one; file tools follow none (tool.failed)."
+            "I could not use file_read: `{path}` is a symbolic link or goes through one; file tools do not follow links (tool.failed)."
         );
         assert_eq!(ask(&outlast, &format!("read {path}")).await, told);
     }
     assert_eq!(
         ask(&outlast, "write gone to out/secret.txt").await,
-        "I could not use file_write: `out/secret.txt` is a symbolic link or goes through one; file tools follow none (tool.failed)."
+        "I could not use file_write: `out/secret.txt` is a symbolic link or goes through one; file tools do not follow links (tool.failed)."
     );
     assert_eq!(
         ask(&outlast, "write gone to ../secret.txt").await,

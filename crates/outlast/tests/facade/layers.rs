@@ -44,10 +44,10 @@ fn unknown_capability_error_lists_available_capabilities() {
     let error = Outlast::ephemeral().define_capability(sums()).enable_capability("sum").err().unwrap();
     assert_eq!(
         (error.kind(), error.detail()),
-        (Kind::CapabilityUnknown, "the capability `sum` is not there; there are: sums")
+        (Kind::CapabilityUnknown, "the capability `sum` does not exist; there are: sums")
     );
     let error = Outlast::ephemeral().define_capability(sums()).enable_capability("sums").err().unwrap();
-    assert_eq!(error.detail(), "the capability `manners` is not there; there are: none");
+    assert_eq!(error.detail(), "the capability `manners` does not exist; there are: none");
 }
 
 #[tokio::test]

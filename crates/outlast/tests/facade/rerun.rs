@@ -163,5 +163,5 @@ async fn slow_rerun_is_stopped_at_its_timeout() {
     let stuck = SCRIPT.replace("call look {\"at\": \"a\"}", "call look_for_ever {}");
     let agent = agent(&stuck, &done).tool(look_for_ever);
     let late = Rerun::new(file).timeout(Duration::from_millis(50)).run_with(agent).await.unwrap_err();
-    assert_eq!(late.to_string(), "wait.timed_out: the re-run was not over after 0.05 s and was stopped");
+    assert_eq!(late.to_string(), "wait.timed_out: the re-run did not end within 0.05 s and was stopped");
 }

@@ -88,7 +88,7 @@ async fn tool_with_diverging_steps_is_found_stuck() {
         3      step `step`              BROKEN
 
         broken at 3:after (step `step`)
-          what was begun comes to its end by itself: the turn is stuck: journal.diverged: effect turn/0/tools/0/child:0:call_0/step:step was recorded as durable_step, but this run asks for another durable_step; first difference at /durable_step/input: recorded 0, asked 1
+          every turn that starts also ends: the turn is stuck: journal.diverged: effect turn/0/tools/0/child:0:call_0/step:step was recorded as durable_step, but this run asks for another durable_step; first difference at /durable_step/input: recorded 0, asked 1
           only this one: .only("3:after")
 
         1 crash point, 3 runs, 1 broken promise"#]]).await;
@@ -114,11 +114,15 @@ async fn failure_without_a_crash_is_reported_first() {
 #[tokio::test]
 async fn hanging_tool_is_named() {
     let trial = with(Hang, "call hang {}").say("go").timeout(Duration::from_secs(1));
-    check(trial, &expect![[r#"
+    check(
+        trial,
+        &expect![[r#"
         broken without a crash
-          what was begun comes to its end by itself: the turn did not rest within 1 s; the last tool that ran is `hang`
+          every turn that starts also ends: the turn did not pause or end within 1 s; the last tool that ran is `hang`
 
-        0 crash points, 1 run, 1 broken promise"#]]).await;
+        0 crash points, 1 run, 1 broken promise"#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -128,7 +132,7 @@ async fn tool_that_blocks_its_thread_is_abandoned() {
         trial,
         &expect![[r#"
         broken without a crash
-          what was begun comes to its end by itself: a tool blocked its thread and could not be stopped
+          every turn that starts also ends: a tool blocked its thread and could not be stopped
 
         0 crash points, 1 run, 1 broken promise"#]],
     )
@@ -140,7 +144,7 @@ async fn tool_that_keeps_its_process_alive_is_found() {
     let trial = with(Clingy, "call clingy {}\n---\nsay done").say("go");
     check(trial, &expect![[r#"
         broken without a crash
-          what was begun comes to its end by itself: a tool holds on to its process on a thread of its own, so that no other process can begin
+          every turn that starts also ends: a thread of a tool keeps its process alive, so the next process cannot start
 
         0 crash points, 1 run, 1 broken promise"#]]).await;
 }

@@ -28,8 +28,8 @@ async fn invalid_or_mismatched_script_is_rejected() {
 
 #[tokio::test]
 async fn trial_step_with_nothing_to_answer_is_rejected() {
-    refused(shop("say hello").say("hi").resolve(1), &expect!["input.invalid: step 2 of the trial answers or cancels a turn that waits for somebody outside, but none does then"]).await;
-    refused(shop("say hello").say("hi").cancel("enough"), &expect!["input.invalid: step 2 of the trial answers or cancels a turn that waits for somebody outside, but none does then"]).await;
+    refused(shop("say hello").say("hi").resolve(1), &expect!["input.invalid: step 2 of the trial completes or cancels a waiting turn, but no turn waits at that point"]).await;
+    refused(shop("say hello").say("hi").cancel("enough"), &expect!["input.invalid: step 2 of the trial completes or cancels a waiting turn, but no turn waits at that point"]).await;
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn turn_without_a_resolution_breaks_the_trial() {
     let report = shop("call ask {}").say("may I?").kill_every_effect().await.unwrap();
     expect![[r#"
         broken without a crash
-          what was begun comes to its end by itself: the turn waits for outside completion at turn/0/tools/0/child:0:call_0/completion, and the trial has no step left that moves it
+          every turn that starts also ends: the turn waits for outside completion at turn/0/tools/0/child:0:call_0/completion, and the trial has no step left that resolves it
 
         0 crash points, 1 run, 1 broken promise"#]].assert_eq(&report.to_string());
 }
@@ -57,7 +57,7 @@ async fn an_agent_that_cannot_be_built_is_refused() {
 #[tokio::test]
 async fn panic_while_building_the_agent_ends_the_trial() {
     let trial = Trial::new(|_| Shop::default(), |_, _: &Shop| -> Builder { panic!("no") });
-    let want = expect!["internal: what the trial was given panicked; its message is above"];
+    let want = expect!["internal: code of the trial panicked; see its message above"];
     refused(trial.script("say hello").say("hi"), &want).await;
 }
 

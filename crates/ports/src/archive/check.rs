@@ -70,7 +70,7 @@ struct OpenFile {
 impl ArchiveCheck {
     fn line(&mut self, line: &ArchiveLine) -> Result<(), String> {
         if self.header.is_none() && !matches!(line, ArchiveLine::Archive(_)) {
-            return Err("the first line must say that this is an archive".to_owned());
+            return Err("the first line must be the header of an archive".to_owned());
         }
         if !matches!(line, ArchiveLine::Content(_)) {
             self.close_file()?;
@@ -81,14 +81,14 @@ impl ArchiveCheck {
         match line {
             ArchiveLine::Archive(header) => match self.header.replace(*header) {
                 None => Ok(()),
-                Some(_) => Err("an archive begins in the middle of another".to_owned()),
+                Some(_) => Err("a second archive header appears inside the archive".to_owned()),
             },
             ArchiveLine::Session(session) => self.session(session),
             ArchiveLine::Turn(turn) => self.turn(turn),
             ArchiveLine::Value(_) => self.section().map(drop),
             ArchiveLine::Package(package) => {
                 if Hash::of(package.json.as_bytes()) != package.hash {
-                    return Err(format!("the package {} does not fit its hash", package.hash));
+                    return Err(format!("the package {} does not match its hash", package.hash));
                 }
                 self.packages.insert(package.hash);
                 Ok(())
@@ -112,7 +112,7 @@ impl ArchiveCheck {
                 if *totals == self.totals {
                     Ok(())
                 } else {
-                    Err("it does not count what the file has".to_owned())
+                    Err("its counts do not match the file".to_owned())
                 }
             }
         }
@@ -195,7 +195,7 @@ impl ArchiveCheck {
         if hashing.hash() == content {
             Ok(())
         } else {
-            Err(format!("the attachment {id} does not fit its hash"))
+            Err(format!("the attachment {id} does not match its hash"))
         }
     }
 
@@ -228,7 +228,7 @@ impl ArchiveCheck {
         }
         let before = section.turns[before].line.ended;
         let follows = before.is_some_and(|before| ended.is_none_or(|ended| before < ended));
-        if follows { Ok(()) } else { Err(format!("{id} follows a turn that was not over before it")) }
+        if follows { Ok(()) } else { Err(format!("{id} follows a turn that did not end before it")) }
     }
 
     /// Returns the index of the turn that a message belongs to.
@@ -236,7 +236,7 @@ impl ArchiveCheck {
         let NodeRef { session, seq } = node;
         let section = self.sessions.iter().find(|section| section.line.id == session);
         let found = section.and_then(|section| section.message(seq));
-        found.ok_or_else(|| format!("something refers to message {seq} of {session}, which is not there"))
+        found.ok_or_else(|| format!("something refers to message {seq} of {session}, which does not exist"))
     }
 }
 
@@ -255,7 +255,7 @@ impl CheckedSession {
         }
         if chain_hash(&self.end.hash, line.seq, line.turn, line.at, &line.body()) != line.hash {
             return Err(format!(
-                "record {expected} of {id} breaks the chain: its content does not fit its hash"
+                "record {expected} of {id} breaks the chain: its content does not match its hash"
             ));
         }
         self.end = JournalPosition { seq: line.seq, hash: line.hash };

@@ -53,7 +53,7 @@ fn unavailable<'a, T: Send + 'a>() -> ResultFuture<'a, T> {
 }
 
 fn unavailable_error() -> Error {
-    Error::new(Kind::HostNotDurable, "a call that does not run cannot use this")
+    Error::new(Kind::HostNotDurable, "only a running call can use this")
 }
 
 /// Durable steps and sleeps.

@@ -142,7 +142,7 @@ impl<'a> GeminiDecoder<'a> {
             // The model produced an invalid call. A retry usually succeeds.
             "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MALFORMED_RESPONSE" => {
                 let detail = format!(
-                    "`{}` gave up on its reply ({reason}): {}",
+                    "`{}` stopped its reply ({reason}): {}",
                     self.provider.name,
                     message.unwrap_or("it does not say why")
                 );

@@ -69,8 +69,7 @@ fn calls_report_cache_use_and_prompt_changes() {
     let report = "DEBUG message=prompt cache usage.cache_read=30\n";
     let changed = |place: &str| {
         format!(
-            "WARN message=the prompt no longer begins as the one before, so the provider's cache serves it only up to \
-             there usage.cache_read=30 changed={place:?}\n"
+            "WARN message=the start of the prompt has changed, so the provider's cache covers only the part before the change usage.cache_read=30 changed={place:?}\n"
         )
     };
     let want = [report, report, &changed("message 1"), report, &changed("the system prompt")].concat();

@@ -64,7 +64,7 @@ fn everything(api: Api) -> Value {
             parts: vec![
                 Part::Reasoning { text: "mine".to_owned(), signature: Some(format!("{name}:proof")) },
                 Part::Reasoning { text: "another's".to_owned(), signature: Some("other:proof".to_owned()) },
-                Part::Reasoning { text: "nobody's".to_owned(), signature: None },
+                Part::Reasoning { text: "unspecified".to_owned(), signature: None },
                 Part::Sealed { provider: name.to_owned(), data: sealed(api) },
                 Part::Sealed { provider: "other".to_owned(), data: json!({ "type": "theirs" }) },
                 Part::text("I pay."),

@@ -90,10 +90,7 @@ fn cut_arguments(api: Api) {
         let chunk =
             json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "pay(" }] });
         let pieces = play(api, ResponseScript::stream([format!("data: {chunk}\n\n")]));
-        assert_eq!(
-            show(&pieces),
-            ["model.cut: `gemini` gave up on its reply (MALFORMED_FUNCTION_CALL): pay("]
-        );
+        assert_eq!(show(&pieces), ["model.cut: `gemini` stopped its reply (MALFORMED_FUNCTION_CALL): pay("]);
         return;
     }
     let bits = [Bit::Call("a", "bank_pay", "{\"to\":\"an"), Bit::Call("b", "now", "")];

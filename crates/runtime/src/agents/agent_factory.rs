@@ -193,7 +193,7 @@ impl AgentReloader {
         for (agent, error) in &cut.failed {
             let is_it = kind == ConfigKind::Agent && *agent == name;
             if deletes && !was_left_out.contains(agent) {
-                let detail = format!("the agent `{agent}` could not be made any more: {}", error.detail());
+                let detail = format!("the agent `{agent}` could no longer be built: {}", error.detail());
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
             if is_it || !was_left_out.contains(agent) {
@@ -231,7 +231,7 @@ impl AgentReloader {
         }
         let cut = self.build_changed(made, kept)?;
         for (agent, error) in &cut.failed {
-            tracing::warn!(agent, %error, "an agent cannot be made of what the database has; if it answered before, it goes on so");
+            tracing::warn!(agent, %error, "an agent cannot be built from the database; its previous version, if any, stays in use");
         }
         made.seen = seen;
         self.install_built(made, cut);
@@ -260,14 +260,14 @@ impl AgentReloader {
         made.layers.retain(|agent, _| {
             let stays = cut.names.contains(agent);
             if !stays {
-                tracing::info!(agent, "an agent of the database was deleted and answers no more");
+                tracing::info!(agent, "an agent of the database was deleted and accepts no more inputs");
                 self.agent_registry.remove(agent);
             }
             stays
         });
         for (layers, resolved_agent) in cut.ready {
             let (agent, package) = (&resolved_agent.package.agent, resolved_agent.fingerprint);
-            tracing::info!(agent, %package, "an agent of the database answers from now on");
+            tracing::info!(agent, %package, "an agent of the database was loaded");
             made.layers.insert(agent.clone(), layers);
             self.agent_registry.install(resolved_agent);
         }
@@ -309,5 +309,5 @@ fn refused(agent: &str, error: &Error, is_it: bool) -> Error {
     if is_it {
         return Error::new(kind, detail);
     }
-    Error::new(kind, format!("the agent `{agent}` could not be made any more: {detail}"))
+    Error::new(kind, format!("the agent `{agent}` could no longer be built: {detail}"))
 }

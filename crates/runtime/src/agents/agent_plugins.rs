@@ -93,9 +93,6 @@ fn find_capability<'a>(installed: &'a [InstalledPlugin], name: &str) -> Result<&
     all.iter().find(|capability| capability.name.as_str() == name).copied().ok_or_else(|| {
         let there: Vec<&str> = all.iter().map(|capability| capability.name.as_str()).collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        Error::new(
-            Kind::PluginUnknown,
-            format!("no plug-in brings the capability `{name}`; there are: {there}"),
-        )
+        Error::new(Kind::PluginUnknown, format!("no plug-in has the capability `{name}`; there are: {there}"))
     })
 }

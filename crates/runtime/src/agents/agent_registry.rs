@@ -141,10 +141,7 @@ impl AgentRegistry {
     pub(crate) fn first(&self, reach: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
         let known = self.known();
         known.named.get(&self.first).filter(|first| first.is_within(reach)).cloned().ok_or_else(|| {
-            let detail = format!(
-                "no agent answers an input that names none here; there are: {}",
-                names(&known, reach)
-            );
+            let detail = format!("there is no default agent here; name one of: {}", names(&known, reach));
             Error::new(Kind::AgentNotFound, detail)
         })
     }

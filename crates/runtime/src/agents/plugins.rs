@@ -64,8 +64,9 @@ impl Plugins {
             let Some(check) = self.checks.get(name) else {
                 let there: Vec<&str> = self.checks.keys().map(PluginName::as_str).collect();
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-                let detail =
-                    format!("the input carries something for the plug-in `{name}`; there are: {there}");
+                let detail = format!(
+                    "the input has data for the plug-in `{name}`, which does not exist here; there are: {there}"
+                );
                 return Err(Error::new(Kind::PluginUnknown, detail));
             };
             check(value.clone())?;

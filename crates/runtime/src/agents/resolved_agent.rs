@@ -86,8 +86,7 @@ impl ResolvedAgent {
             }
             let agent = &package.agent;
             let detail = format!(
-                "the agent `{agent}` has a budget in money, but nobody knows what the model `{model}` costs; give it a \
-                 price in `outlast.toml`, or bound tokens"
+                "the agent `{agent}` has a budget in money, but the model `{model}` has no known price; set its price in `outlast.toml`, or limit tokens instead"
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
@@ -114,7 +113,7 @@ impl ResolvedAgent {
             let name = &then.name;
             let detail = if now.class != then.class {
                 let (then, now) = (then.class.name(), now.class.name());
-                format!("the tool `{name}` was {then} when the turn began, and is {now} here")
+                format!("the tool `{name}` was {then} when the turn began, but is {now} here")
             } else if then.made_of.is_some() && now.made_of != then.made_of {
                 format!("the tool `{name}` was another program or address when the turn began")
             } else {
@@ -293,7 +292,8 @@ fn check_questions(package: &Package) -> Result<(), Error> {
 pub(crate) fn contracts(package: &Package, catalogue: &ToolCatalogue) -> Result<Vec<ToolContract>, Error> {
     let contract = |name| {
         catalogue.contract(name).cloned().ok_or_else(|| {
-            let detail = format!("the agent `{}` uses the tool `{name}`, which is not here", package.agent);
+            let detail =
+                format!("the agent `{}` uses the tool `{name}`, which does not exist here", package.agent);
             Error::new(Kind::ToolUnknown, detail)
         })
     };
@@ -303,7 +303,7 @@ pub(crate) fn contracts(package: &Package, catalogue: &ToolCatalogue) -> Result<
     for contract in &contracts {
         if let Some(undo) = contract.undo.as_ref().filter(|undo| !package.tools.contains(undo)) {
             let detail = format!(
-                "the tool `{}` is taken back by `{undo}`, which the agent `{}` does not have",
+                "the tool `{}` is undone by `{undo}`, which the agent `{}` does not have",
                 contract.name, package.agent
             );
             return Err(Error::new(Kind::ToolUnknown, detail));

@@ -69,14 +69,14 @@ impl AttachmentResolver {
     async fn read(&self, reference: &AttachmentReference) -> Result<(Value, usize), Error> {
         let (id, place) = (reference.to, &reference.place);
         let invalid = |why: String| Error::new(Kind::ToolArgsInvalid, format!("at {place}: {id} {why}"));
-        let nothing = || invalid("is not here: this host keeps nothing".to_owned());
+        let nothing = || invalid("is not available: this host has no storage".to_owned());
         let attachments = self.attachments.as_ref().ok_or_else(nothing)?;
         let (view, pieces) = attachments.open(self.session, id).await?;
         let media_type = view.attachment.media_type;
         let bytes = collect_bytes(pieces, "projected_bytes", self.bytes).await?;
         let size = bytes.len();
         let text = String::from_utf8(bytes).map_err(|_| {
-            invalid(format!("is {} and no text; this tool cannot be passed it", media_type.as_str()))
+            invalid(format!("is {}, not text; it cannot be passed to this tool", media_type.as_str()))
         })?;
         let is_json = media_type.as_str() == "application/json" && !reference.text;
         let value = is_json.then(|| serde_json::from_str(&text).ok()).flatten();

@@ -169,7 +169,7 @@ pub(crate) async fn attempt(
         Ok(ToolRunOutcome::Completed(value)) => AttemptEnd::Completed(value),
         Ok(ToolRunOutcome::Pending) if scope.holds_money() => AttemptEnd::Failed(Error::new(
             Kind::ToolFailed,
-            "a call that is completed from outside cannot keep money set aside",
+            "a call that is completed from outside cannot keep reserved money",
         )),
         Ok(ToolRunOutcome::Pending) => AttemptEnd::Pending,
         // A journal that diverged inside the tool is not a result: the turn stops.
@@ -260,7 +260,7 @@ async fn once(
         let message = message
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "nothing".to_owned());
-        Err(Error::new(Kind::ToolPanicked, format!("the tool panicked and said: {message}")))
+        Err(Error::new(Kind::ToolPanicked, format!("the tool panicked: {message}")))
     })
 }
 

@@ -78,7 +78,7 @@ impl ToolCatalogue {
             size += schema.size();
             if size > limits::SCHEMA_SIZE {
                 let detail = format!(
-                    "schema_size is limited to {} for all tools of an input together, but those up to `{name}` need {size}",
+                    "schema_size is limited to {} for all tools of an input together, but the tools up to `{name}` need {size}",
                     limits::SCHEMA_SIZE
                 );
                 return Err(Error::new(Kind::LimitExceeded, detail));
@@ -165,8 +165,7 @@ fn check_size(tools: &BTreeMap<ToolName, CatalogueTool>) -> Result<(), Error> {
         return Ok(());
     }
     let detail = format!(
-        "catalogue_size is limited to {} for the schemas of all tools of an agent together, but these {} tools need {size}; \
-         leave out tools",
+        "catalogue_size is limited to {} for the schemas of all tools of an agent together, but these {} tools need {size}; remove tools",
         limits::CATALOGUE_SIZE,
         tools.len()
     );

@@ -86,7 +86,7 @@ impl PaymentClient {
         match self.send_payment_decision(&payment).await {
             Ok(concluded) => concluded,
             Err(error) => {
-                tracing::warn!(%error, payment = %payment.id, "the payment authority is told again later");
+                tracing::warn!(%error, payment = %payment.id, "the payment authority did not confirm; retrying later");
                 payment
             }
         }
@@ -109,7 +109,7 @@ impl PaymentClient {
             Err(error) => return Err(error),
         };
         if standing == AuthorityPaymentState::Reserved {
-            let detail = format!("the payment authority still has {} set aside", payment.id);
+            let detail = format!("the payment authority still has {} reserved", payment.id);
             return Err(Error::new(Kind::PaymentUnavailable, detail));
         }
         Ok(with_reported_state(payment, &standing, &reason))
@@ -135,7 +135,7 @@ impl PaymentOutboxSender {
                 sent = self.send_due() => sent,
             };
             let pause = sent.unwrap_or_else(|error| {
-                tracing::warn!(%error, "what the payment authority is owed could not be looked at");
+                tracing::warn!(%error, "unconfirmed payments could not be read");
                 LOOK_AGAIN
             });
             tokio::select! {
@@ -176,7 +176,7 @@ impl PaymentOutboxSender {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not take it");
+                tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not accept the request");
                 self.store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
             }
         }

@@ -350,7 +350,7 @@ fn settle<H: Host>(
 /// Fails undo calls that would wait, because an aborted turn does not wait.
 fn refuse_to_wait<H: Host>(slots: &mut [BatchCallSlot], waits: &[Wait], host: &mut H) {
     for slot in slots.iter_mut().filter(|slot| waits.iter().any(|wait| wait.key.is_under(&slot.key))) {
-        let detail = "a call that takes another one back cannot wait";
+        let detail = "a call that undoes another call cannot wait";
         let result = ToolResult::Err(Failure::new(Kind::ToolFailed, detail));
         if let BatchCallState::Run(..) = &slot.state {
             let outcome = ToolOutcome::Done(result.clone()).into();

@@ -125,7 +125,7 @@ impl SinkTask {
         loop {
             bell.borrow_and_update();
             let pause = self.start_due_deliveries(&mut flying).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, sink = self.name(), "what is due could not be looked at");
+                tracing::warn!(%error, sink = self.name(), "due deliveries could not be read");
                 LOOK_AGAIN
             });
             tokio::select! {
@@ -138,7 +138,7 @@ impl SinkTask {
         }
         // Outputs of turns that just ended are still delivered, if the shutdown leaves time.
         if let Err(error) = self.start_due_deliveries(&mut flying).await {
-            tracing::warn!(%error, sink = self.name(), "what is due is left to another worker");
+            tracing::warn!(%error, sink = self.name(), "due deliveries are left to another worker");
         }
         while flying.next().await.is_some() {}
     }
@@ -199,13 +199,13 @@ impl SinkTask {
         let written = match &handed {
             Ok(()) => self.write(|| store.delivered(attempt())).await,
             Err(error) => {
-                tracing::warn!(%error, sink = self.name(), id = %output.id, tries, "an output was not taken");
+                tracing::warn!(%error, sink = self.name(), id = %output.id, tries, "an output was not accepted");
                 let again = self.again(error, tries);
                 self.write(|| store.undelivered(attempt(), Failure::from(error), again)).await
             }
         };
         if let Err(error) = written {
-            tracing::warn!(%error, sink = self.name(), id = %output.id, "what came of a delivery is not written");
+            tracing::warn!(%error, sink = self.name(), id = %output.id, "the result of a delivery could not be written");
         }
     }
 
@@ -229,7 +229,7 @@ impl SinkTask {
         match select(deliver, self.sinks.clock.sleep(deadline)).await {
             Either::Left((Ok(handed), _)) => handed,
             Either::Left((Err(_), _)) => failed("the sink panicked".to_owned()),
-            Either::Right(_) => failed(format!("it took longer than the {} ms it may", deadline.as_millis())),
+            Either::Right(_) => failed(format!("it took longer than {} ms", deadline.as_millis())),
         }
     }
 

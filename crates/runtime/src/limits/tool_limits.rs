@@ -163,11 +163,11 @@ impl ExternalRateLimiter {
                 refused(key, rate.clone(), rejection_of(&rate, free, now))
             }
             (Err(error), Some(rate)) => {
-                let detail = format!("it is unknown whether the rate `{rate}` has room: {}", error.detail());
+                let detail = format!("the state of the rate `{rate}` is unknown: {}", error.detail());
                 refused(key, rate, Failure::new(Kind::RateUnavailable, detail))
             }
             (Err(error), None) => {
-                tracing::warn!(%error, "the limiter is down; the call goes out, as its rate says");
+                tracing::warn!(%error, "the limiter is down; the call is allowed, as its rate says");
                 let waited = first.filter(|_| asks == AdmissionAttempt::Again);
                 (
                     AdmissionDecision::Admitted(self.clock.now()),

@@ -118,7 +118,7 @@ fn redact_all(text: &str, redact: &[Redaction], mut steps_left: u64) -> Result<S
 fn refused(error: ReplaceError) -> Error {
     match error {
         ReplaceError::Invalid(what) => {
-            Error::new(Kind::PolicyFailed, format!("a pattern of a redaction is invalid: {what}"))
+            Error::new(Kind::PolicyFailed, format!("a redaction pattern is invalid: {what}"))
         }
         ReplaceError::TooMuchWork => Error::new(
             Kind::LimitExceeded,

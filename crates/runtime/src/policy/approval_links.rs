@@ -83,7 +83,7 @@ impl Runtime {
     pub async fn open_link(&self, text: &str) -> Result<OpenedApprovalLink, Error> {
         let link = ApprovalLink::open(text, &self.store().secret().await?)?;
         if self.now() >= link.expires {
-            return Err(Error::new(Kind::LinkExpired, "the time of this link is over"));
+            return Err(Error::new(Kind::LinkExpired, "this link has expired"));
         }
         let asks = match self.store().turn(link.turn).await {
             Err(error) if error.kind() == Kind::TurnNotFound => Err(gone()),
@@ -105,7 +105,7 @@ impl Runtime {
             return Err(used("it is decided"));
         }
         if says == LinkAnswer::Approve && question.votes.iter().any(|vote| vote.by == by.name()) {
-            return Err(used(&format!("{} has approved it already; it takes more of them", by.name())));
+            return Err(used(&format!("{} has already approved it; it requires more approvals", by.name())));
         }
         Ok(OpenedApprovalLink { runtime, says, by, question })
     }
@@ -120,24 +120,24 @@ impl Runtime {
             _ => None,
         });
         let ended = records.iter().any(|record| matches!(record.fact, Fact::Ended { .. }));
-        Ok(decided.or_else(|| ended.then(|| "the turn that asked is over".to_owned())))
+        Ok(decided.or_else(|| ended.then(|| "the turn of this approval has ended".to_owned())))
     }
 }
 
 fn gone() -> Error {
-    Error::new(Kind::ApprovalNotFound, "the session that asked was deleted")
+    Error::new(Kind::ApprovalNotFound, "the session of this approval was deleted")
 }
 
 fn used(how: &str) -> Error {
-    Error::new(Kind::LinkUsed, format!("there is nothing left to decide: {how}"))
+    Error::new(Kind::LinkUsed, format!("it is already decided: {how}"))
 }
 
 /// Describes a decision.
 fn how(resolution: &Resolution) -> String {
     let approval = match resolution {
         Resolution::Ok(approval) => serde_json::from_value::<Approval>(approval.clone()).ok(),
-        Resolution::Timeout => return "nobody answered in time".to_owned(),
-        Resolution::Err(_) | Resolution::Cancelled => return "it was called off".to_owned(),
+        Resolution::Timeout => return "the request expired".to_owned(),
+        Resolution::Err(_) | Resolution::Cancelled => return "the request was cancelled".to_owned(),
     };
     match approval.map(|Approval { by, verdict, .. }| (by, verdict)) {
         Some((by, ApprovalVerdict::Approve | ApprovalVerdict::ApproveForSession)) => {

@@ -86,13 +86,13 @@ impl Approvals {
 
     /// Returns one request. Reads only the records of its turn.
     pub async fn find(&self, id: ApprovalId) -> Result<ApprovalQuestion, Error> {
-        let gone = || Error::new(Kind::ApprovalNotFound, format!("nothing waits for the approval {id}"));
+        let gone = || Error::new(Kind::ApprovalNotFound, format!("no call waits for the approval {id}"));
         let waiting = self.named(id).await?.ok_or_else(gone)?;
         let question = self.question(waiting).await?.ok_or_else(gone)?;
         if question.id == id {
             return Ok(question);
         }
-        let detail = format!("somebody has changed the arguments of {id}; it is {} now", question.id);
+        let detail = format!("the arguments of {id} were edited; the new id is {}", question.id);
         Err(Error::new(Kind::ApprovalNotFound, detail))
     }
 

@@ -203,7 +203,7 @@ impl<'a> EffectHooks<'a> {
                     }
                     Ok(None) => continue,
                     Err(error) if usage.on_failure == OnFailure::Ignore => {
-                        tracing::warn!(%error, "a hook that observes failed");
+                        tracing::warn!(%error, "an observing hook failed");
                         continue;
                     }
                     Err(error) => return Err(HookFailure { hook: usage.name.clone(), error }),
@@ -238,7 +238,7 @@ impl<'a> EffectHooks<'a> {
         if self.any::<P>()
             && let Err(HookFailure { error, .. }) = self.run::<P>(seen(), &mut Vec::new()).await
         {
-            tracing::warn!(%error, "a hook that observes failed");
+            tracing::warn!(%error, "an observing hook failed");
         }
     }
 
@@ -307,13 +307,14 @@ impl<'a> EffectHooks<'a> {
 
     fn check<P: HookStage>(&self, usage: &HookUse, patch: &P::Patch) -> Result<(), Error> {
         if usage.observes {
-            return Err(Error::new(Kind::HookFailed, "observes, but wants to change something"));
+            return Err(Error::new(Kind::HookFailed, "only observes, but returned a change"));
         }
         let limits = &self.resolved_agent.hooks.limits;
         let value = serde_json::to_value(patch)
-            .map_err(|cause| Error::new(Kind::HookFailed, format!("gave what is no JSON: {cause}")))?;
-        let too_large =
-            |error: Error| Error::new(error.kind(), format!("changes too much: {}", error.detail()));
+            .map_err(|cause| Error::new(Kind::HookFailed, format!("returned invalid JSON: {cause}")))?;
+        let too_large = |error: Error| {
+            Error::new(error.kind(), format!("returned a change that is too large: {}", error.detail()))
+        };
         limits::check("hook_patch_bytes", json_size(&value), limits.hook_patch_bytes).map_err(too_large)?;
         limits::check_depth("json_depth", &value, limits.json_depth).map_err(too_large)
     }

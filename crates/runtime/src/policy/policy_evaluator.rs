@@ -146,13 +146,13 @@ fn points_of(engine: &dyn PolicyEngine, agent: &str) -> Vec<PolicyPoint> {
 /// Rejects a rule whose name is reserved in records.
 fn check_names(package: &Package) -> Result<(), Error> {
     for (name, what) in [
-        (GUARD, "decides of untrusted text"),
-        (ENGINE, "stands for a policy engine that failed"),
-        (TOOL, "stands for a tool that wants to be asked about"),
+        (GUARD, "decisions about untrusted text"),
+        (ENGINE, "a policy engine that failed"),
+        (TOOL, "a tool that requires approvals"),
     ] {
         if package.policy.rules.iter().any(|rule| rule.id.as_str() == name) {
             let detail = format!(
-                "a rule of the agent `{}` is called `{name}`, which is what {what}; give it another name",
+                "a rule of the agent `{}` is called `{name}`, a name that is reserved for {what}; use another name",
                 package.agent
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
@@ -269,13 +269,13 @@ impl ResolvedAgent {
                 biased;
                 looked = looking => looked,
                 () = self.evaluator.clock.sleep(deadline) => {
-                    let detail = format!("the tool did not look at the call within {} ms", deadline.as_millis());
+                    let detail = format!("the tool did not check the call within {} ms", deadline.as_millis());
                     return Err(Error::new(Kind::ToolTimedOut, detail));
                 }
                 reason = cancel.requested() => return Err(Error::new(Kind::ToolCancelled, reason)),
             }
         };
-        let panicked = |_| Error::new(Kind::ToolPanicked, "the tool panicked while it looked at the call");
+        let panicked = |_| Error::new(Kind::ToolPanicked, "the tool panicked while it checked the call");
         looked.map_err(panicked)?
     }
 

@@ -194,7 +194,8 @@ impl PolicyPoints<'_> {
             return Err(refusal);
         }
         if let PolicyDecision::Ask(_) | PolicyDecision::Defer { .. } = ruling.decision {
-            let detail = format!("the rule `{}` holds the summary up, which no turn waits for", ruling.rule);
+            let detail =
+                format!("the rule `{}` pauses the summary, but summaries cannot be paused", ruling.rule);
             return Err(Error::new(Kind::PolicyDenied, detail));
         }
         Ok(match ruling.change() {

@@ -35,8 +35,7 @@ pub(super) fn of_package(
     if let Some(contracts) = &then.contracts {
         differences.extend(of_tools(contracts, now.contracts.as_deref().unwrap_or_default()));
     }
-    let (recorded, asked) =
-        ("a model_call".to_owned(), "a model_call that tells the model something else".to_owned());
+    let (recorded, asked) = ("a model_call".to_owned(), "a different model_call".to_owned());
     (!differences.is_empty()).then_some(Divergence { effect, recorded, asked, differences })
 }
 
@@ -115,7 +114,7 @@ pub(super) async fn of_policy(
                         let differences =
                             vec![format!("recorded: `{tool}` {then}"), format!("now: `{tool}` {now}")];
                         let (recorded, asked) =
-                            ("a tool_batch".to_owned(), "one that is ruled on otherwise".to_owned());
+                            ("a tool_batch".to_owned(), "one with a different policy decision".to_owned());
                         return Some(Divergence { effect: key.clone(), recorded, asked, differences });
                     }
                 }

@@ -149,9 +149,10 @@ fn completion_result(resolution: &Resolution) -> ToolResult {
     match resolution {
         Resolution::Ok(value) => ToolResult::Ok(value.clone()),
         Resolution::Err(failure) => ToolResult::Err(failure.clone()),
-        Resolution::Timeout => {
-            ToolResult::Err(Failure::new(Kind::WaitTimedOut, "nobody finished the call in time"))
-        }
+        Resolution::Timeout => ToolResult::Err(Failure::new(
+            Kind::WaitTimedOut,
+            "the call was not completed before its deadline",
+        )),
         Resolution::Cancelled => ToolResult::Err(Failure::new(Kind::WaitCancelled, "the call was cancelled")),
     }
 }

@@ -48,7 +48,7 @@ impl RecordingHost {
             (Err(_), Some(asked)) => diverged(describe_end(self.history.ended()), asked, Vec::new()),
             (Err(error), None) if matches!(error.kind(), Kind::JournalDiverged | Kind::CallChanged) => {
                 let detail = error.detail().to_owned();
-                diverged("another request".to_owned(), "what differs from it".to_owned(), vec![detail])
+                diverged("another request".to_owned(), "a different one".to_owned(), vec![detail])
             }
             (Err(error), None) => Err(error),
             (Ok(DriveOutcome::Ended(now)), _) if self.history.ended() != Some(&now) => {

@@ -123,7 +123,7 @@ async fn with_timeout<T>(
 ) -> Result<T, Error> {
     let Some(time) = within else { return work.await };
     tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
-        let detail = format!("the re-run was not over after {} s and was stopped", time.as_secs_f64());
+        let detail = format!("the re-run did not end within {} s and was stopped", time.as_secs_f64());
         Err(Error::new(Kind::WaitTimedOut, detail))
     })
 }
@@ -182,9 +182,9 @@ fn find_start(turns: &[RecordedTurn], point: &RerunStart) -> Result<(usize, usiz
     };
     found.ok_or_else(|| {
         let what = match point {
-            RerunStart::Beginning => "the recording has no turn that began".to_owned(),
-            RerunStart::Turn(index) => format!("the recording has no turn {index} that began"),
-            RerunStart::Id(id) => format!("the recording has no turn {id} that began"),
+            RerunStart::Beginning => "the recording has no turn that started".to_owned(),
+            RerunStart::Turn(index) => format!("the recording has no turn {index} that started"),
+            RerunStart::Id(id) => format!("the recording has no turn {id} that started"),
             RerunStart::Effect(key) => {
                 format!("the recording has no effect `{key}`; `outlast events` shows their paths")
             }
@@ -262,7 +262,7 @@ async fn wait_for_end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Re
         let waits = view.waits.iter().find(|wait| !wait.kind.ends_by_itself());
         if let (SessionState::Parked, Some(wait)) = (view.state, waits) {
             runtime
-                .cancel(turn, &format!("it waits for {}, and a re-run asks no person", wait.kind.name()))
+                .cancel(turn, &format!("it waits for {}, but a re-run cannot ask a person", wait.kind.name()))
                 .await?;
         }
     }

@@ -177,7 +177,7 @@ fn outcome_value(outcome: &ToolOutcome) -> Value {
         ToolOutcome::Done(ToolResult::Err(failure)) => {
             Value::String(format!("{}: {}", failure.code.code(), failure.detail))
         }
-        ToolOutcome::Pending => Value::String("somebody outside finishes it".to_owned()),
-        ToolOutcome::Unknown => Value::String("nobody knows".to_owned()),
+        ToolOutcome::Pending => Value::String("a completion from outside".to_owned()),
+        ToolOutcome::Unknown => Value::String("unknown outcome".to_owned()),
     }
 }

@@ -82,7 +82,7 @@ impl Compactor<'_> {
                 }
                 Err(SummaryFailure::Blocked(blocked)) => return Ok(CompactionEnd::Blocked(blocked)),
                 Err(SummaryFailure::Failed(error)) => {
-                    tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are left out");
+                    tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are omitted");
                     host.conversation().drop_oldest_turns(ask.messages(), need);
                     return Ok(CompactionEnd::Unchanged);
                 }
@@ -156,7 +156,7 @@ impl Compactor<'_> {
                 Ok(reply)
             }
             ModelRequestResult::Outcome(ModelOutcome::Reply(_)) => {
-                Err(Error::new(Kind::ModelRejected, "the model gave no summary").into())
+                Err(Error::new(Kind::ModelRejected, "the model returned no summary").into())
             }
             ModelRequestResult::Outcome(ModelOutcome::Failed(failed))
             | ModelRequestResult::GaveUp(failed) => Err(Error::from(failed.failure).into()),

@@ -41,7 +41,7 @@ impl InlineHost {
 
 /// The error for operations that need a durable host.
 pub(crate) fn not_durable(what: &str) -> Error {
-    Error::new(Kind::HostNotDurable, format!("{what} needs a durable host, but this one keeps nothing"))
+    Error::new(Kind::HostNotDurable, format!("{what} requires a durable host, but this one has no storage"))
 }
 
 impl TurnJournal for InlineHost {
@@ -132,7 +132,7 @@ impl ConversationHost for InlineHost {
 
 impl CallPermits for InlineHost {
     async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
-        if requests.is_empty() { Ok(()) } else { Err(not_durable("keeping to a rate")) }
+        if requests.is_empty() { Ok(()) } else { Err(not_durable("waiting for a rate limit")) }
     }
 
     fn take_permit_decisions(&mut self) -> Vec<AdmissionDecision> {
@@ -156,11 +156,11 @@ impl TurnLifecycle for InlineHost {
     }
 
     async fn park(&mut self, _: Vec<Wait>) -> Result<DriveOutcome, Error> {
-        Err(not_durable("holding a turn still"))
+        Err(not_durable("pausing a turn"))
     }
 
     async fn hand_back(&mut self) -> Result<DriveOutcome, Error> {
-        Err(not_durable("giving a turn to another worker"))
+        Err(not_durable("handing a turn to another worker"))
     }
 
     async fn finish(&mut self, done: EndedTurn) -> Result<DriveOutcome, Error> {

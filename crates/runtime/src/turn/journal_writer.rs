@@ -79,7 +79,7 @@ impl WorkerJournal {
             let placed = attachments.place(files.clone()).await?;
             match store.accept(AcceptRequest { files: placed, ..accept.clone() }).await {
                 Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
-                    tracing::info!(%error, "contents are looked for again");
+                    tracing::info!(%error, "reading unused content again");
                     let Limits { backoff_first, backoff_most, .. } = *self.limits;
                     self.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                     files = attachments.confirm(files, worker, self.clock.now()).await?;
@@ -142,7 +142,7 @@ impl JournalWriter {
                 Err(error) if may_be_written_later(&error) => error,
                 written => break written?,
             };
-            tracing::warn!(%error, tries, "the turn cannot be written now; it holds what it knows");
+            tracing::warn!(%error, tries, "the turn cannot be written now; retrying, with its records in memory");
             self.publish(|| LiveEventKind::Held { failure: Failure::from(&error) });
             let pause = backoff(journal.limits.backoff_first, journal.limits.backoff_most, tries);
             tokio::select! {

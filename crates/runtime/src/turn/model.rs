@@ -173,7 +173,7 @@ impl ModelCaller<'_> {
                 Ok(found) => found,
                 Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
                 Err(error) => {
-                    tracing::warn!(%error, "a fallback model is left out");
+                    tracing::warn!(%error, "a fallback model is skipped");
                     continue;
                 }
             };

@@ -344,7 +344,7 @@ impl<'a> ModelRequestRunner<'a> {
         let used = used_by(reply);
         if is_metered && used.is_some_and(|used| !self.most.covers(used)) {
             let (used, most) = (used.unwrap_or_default(), self.most);
-            tracing::warn!(?used, ?most, "a model used more than it was given; the budget may be overspent");
+            tracing::warn!(?used, ?most, "a model used more than was reserved; the budget may be exceeded");
         }
         used
     }
@@ -412,7 +412,7 @@ impl<'a> ModelRequestRunner<'a> {
                     let waiting = idle.get_or_insert_with(|| self.client.clock.sleep(patience));
                     if poll_immediate(waiting).await.is_some() {
                         let detail =
-                            format!("the stream brought nothing new for {} ms", patience.as_millis());
+                            format!("the stream returned nothing new for {} ms", patience.as_millis());
                         return Err(Error::new(Kind::ModelStalled, detail).into());
                     }
                 }
@@ -456,7 +456,7 @@ impl<'a> ModelRequestRunner<'a> {
         match select(stream.next(), self.client.clock.sleep(patience)).await {
             Either::Left((next, _)) => Ok(next),
             Either::Right(_) => {
-                let detail = format!("the stream was silent for {} ms", patience.as_millis());
+                let detail = format!("the stream sent no data for {} ms", patience.as_millis());
                 Err(Error::new(Kind::ModelStalled, detail))
             }
         }

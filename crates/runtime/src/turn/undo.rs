@@ -59,7 +59,7 @@ pub(crate) fn undoable(
     let provider = resolved_agent.catalogue.provider(&prepared.tool).ok()?;
     let undo = catch_unwind(AssertUnwindSafe(|| provider.undo(prepared, result)));
     let undo = undo.unwrap_or_else(|_| {
-        tracing::error!(tool = %prepared.tool, "the tool panicked when asked how its call is taken back");
+        tracing::error!(tool = %prepared.tool, "the tool panicked when it was asked how to undo its call");
         None
     })?;
     Some(UndoableCall { key: key.clone(), undo })

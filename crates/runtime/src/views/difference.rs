@@ -23,7 +23,7 @@ fn compare(name: &str, a: &Value, b: &Value, lines: &mut Vec<String>) {
         let names: BTreeSet<&str> = a.keys().chain(b.keys()).copied().collect();
         for member in names {
             if member == MADE_OF && a.get(member) != b.get(member) {
-                lines.push(format!("  {name}: another program or address performs it"));
+                lines.push(format!("  {name}: it has another program or address"));
                 continue;
             }
             let below = if name.is_empty() { member.to_owned() } else { format!("{name}.{member}") };
@@ -125,7 +125,7 @@ mod tests {
         expect![[r#"
             - contracts.y.class: pure
             + contracts.y.class: idempotent
-              contracts.y: another program or address performs it
+              contracts.y: it has another program or address
             - gone: {"x":1}
             + model: m
               system:

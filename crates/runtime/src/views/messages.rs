@@ -216,8 +216,8 @@ fn messages(fact: &Fact, calls: &ClaimedCalls) -> Vec<Message> {
             let result = match resolution {
                 Resolution::Ok(value) => ToolResult::Ok(value.clone()),
                 Resolution::Err(failure) => ToolResult::Err(failure.clone()),
-                Resolution::Timeout => failed(Kind::WaitTimedOut, "nobody finished it in time"),
-                Resolution::Cancelled => failed(Kind::WaitCancelled, "it was called off"),
+                Resolution::Timeout => failed(Kind::WaitTimedOut, "it was not completed before its deadline"),
+                Resolution::Cancelled => failed(Kind::WaitCancelled, "the wait was cancelled"),
             };
             calls.completed(key, result).into_iter().collect()
         }
@@ -226,7 +226,7 @@ fn messages(fact: &Fact, calls: &ClaimedCalls) -> Vec<Message> {
                 calls.result(answered.claim, result.clone()).into_iter().collect()
             }
             Outcome::ToolCall(ToolOutcome::Unknown) => {
-                let unknown = failed(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
+                let unknown = failed(Kind::ToolOutcomeUnknown, "the outcome is unknown");
                 calls.result(answered.claim, unknown).into_iter().collect()
             }
             _ => Vec::new(),

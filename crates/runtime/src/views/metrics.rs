@@ -220,7 +220,7 @@ impl WorkerMetrics {
 /// The current state, read when a snapshot is requested.
 pub(crate) struct CurrentGauges<'a> {
     pub(crate) at: Millis,
-    /// Sessions that this worker drives.
+    /// Sessions that this worker runs.
     pub(crate) leases: usize,
     pub(crate) load: StoreLoad,
     /// Providers that are down.
@@ -288,11 +288,11 @@ impl WorkerCounters {
         let mut families = vec![
             counter(
                 "outlast.turns.accepted",
-                "Inputs that were taken in",
+                "Accepted inputs",
                 MetricUnit::Count,
                 alone(number(self.accepted)),
             ),
-            counter("outlast.turns.ended", "Turns that ended here, by how", MetricUnit::Count, outcomes),
+            counter("outlast.turns.ended", "Turns that ended here, by outcome", MetricUnit::Count, outcomes),
             counter(
                 "outlast.turns.hung",
                 "Turns that blocked their threads",
@@ -306,19 +306,19 @@ impl WorkerCounters {
         families.extend([
             histogram(
                 "outlast.commit.duration",
-                "How long turns waited for a write",
+                "Time that turns waited for a write",
                 MetricUnit::Seconds,
                 alone(self.commits.clone()),
             ),
             histogram(
                 "outlast.turn.phase.duration",
-                "How long turns were in a phase, each time",
+                "Time that turns spent in a phase",
                 MetricUnit::Seconds,
                 self.phases(),
             ),
             counter(
                 "outlast.telemetry.lost",
-                "Measurements that could not be handed over",
+                "Measurements that could not be exported",
                 MetricUnit::Count,
                 alone(number(self.lost)),
             ),
@@ -349,14 +349,14 @@ impl WorkerCounters {
         vec![
             histogram(
                 "gen_ai.client.operation.duration",
-                "How long model calls took",
+                "Duration of model calls",
                 MetricUnit::Seconds,
                 took,
             ),
             histogram("gen_ai.client.token.usage", "Tokens of model calls", MetricUnit::Tokens, tokens),
-            counter("outlast.model.calls", "Model calls, by how they ended", MetricUnit::Count, calls),
-            counter("outlast.model.tokens", "Tokens, by what they were", MetricUnit::Tokens, self.tokens()),
-            counter("outlast.model.cost", "What model calls cost", MetricUnit::Dollars, cost),
+            counter("outlast.model.calls", "Model calls, by outcome", MetricUnit::Count, calls),
+            counter("outlast.model.tokens", "Tokens, by kind", MetricUnit::Tokens, self.tokens()),
+            counter("outlast.model.cost", "Cost of model calls", MetricUnit::Dollars, cost),
         ]
     }
 
@@ -386,8 +386,8 @@ impl WorkerCounters {
             );
         }
         vec![
-            histogram("outlast.tool.duration", "How long tool calls took", MetricUnit::Seconds, took),
-            counter("outlast.tool.calls", "Tool calls, by how they ended", MetricUnit::Count, calls),
+            histogram("outlast.tool.duration", "Duration of tool calls", MetricUnit::Seconds, took),
+            counter("outlast.tool.calls", "Tool calls, by outcome", MetricUnit::Count, calls),
         ]
     }
 }
@@ -403,7 +403,7 @@ impl CurrentGauges<'_> {
             .map(|(end, sessions)| with(Vec::new(), ("end", end.name()), count(*sessions)))
             .collect();
         let mut families = vec![
-            gauge("outlast.leases", "Sessions that this worker drives", alone(count(self.leases))),
+            gauge("outlast.leases", "Sessions that this worker runs", alone(count(self.leases))),
             gauge(
                 "outlast.sessions.ready",
                 "Sessions that wait for a worker, counted up to 1000",
@@ -411,7 +411,7 @@ impl CurrentGauges<'_> {
             ),
             gauge(
                 "outlast.sessions.running",
-                "Sessions that some worker drives, counted up to 1000",
+                "Sessions that any worker runs, counted up to 1000",
                 alone(count(self.load.leased)),
             ),
             gauge(
@@ -421,7 +421,7 @@ impl CurrentGauges<'_> {
             ),
             gauge(
                 "outlast.provider.down",
-                "Model providers that do not answer this worker",
+                "Model providers that do not respond to this worker",
                 self.down
                     .iter()
                     .map(|outage| with(Vec::new(), ("provider", &outage.provider), 1.0))
@@ -434,24 +434,24 @@ impl CurrentGauges<'_> {
             ),
             gauge(
                 "outlast.sessions.last_end",
-                "Sessions whose last turn was not answered, by how it ended, each counted up to 1000",
+                "Sessions whose last turn was not answered, by outcome, each counted up to 1000",
                 last_ends,
             ),
             gauge(
                 "outlast.payments.owed",
-                "Payments whose end the payment authority has not taken yet, counted up to 1000",
+                "Payments that the payment authority has not confirmed yet, counted up to 1000",
                 alone(count(self.load.owed)),
             ),
             gauge(
                 "outlast.sink.behind",
-                "Records that a sink has not looked at",
+                "Records that a sink has not processed",
                 of_sinks(|sink| sink.behind),
             ),
-            gauge("outlast.sink.due", "Outputs that are to be delivered", of_sinks(|sink| sink.due)),
-            gauge("outlast.sink.dead", "Outputs that were given up", of_sinks(|sink| sink.dead)),
+            gauge("outlast.sink.due", "Outputs that wait for delivery", of_sinks(|sink| sink.due)),
+            gauge("outlast.sink.dead", "Outputs whose delivery was given up", of_sinks(|sink| sink.dead)),
         ];
         families.extend(self.syncs.clone().map(|syncs| {
-            let about = "How long the database took to make writes durable";
+            let about = "Time that the database took to make writes durable";
             histogram("outlast.sync.duration", about, MetricUnit::Seconds, alone(syncs))
         }));
         families

@@ -28,7 +28,7 @@ impl AgentReloadLoop {
                 () = self.clock.sleep(LOOK_AGAIN) => {}
             }
             if let Err(error) = self.look(&mut seen).await {
-                tracing::warn!(%error, "agents in the database could not be looked at; it is tried again");
+                tracing::warn!(%error, "agents in the database could not be read; retrying");
             }
         }
     }

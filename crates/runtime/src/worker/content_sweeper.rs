@@ -45,10 +45,10 @@ impl ContentSweeper {
             }
             match self.sweep().await {
                 Ok(SweepReport { looked_at, deleted }) => {
-                    tracing::info!(looked_at, deleted, "unused contents were deleted");
+                    tracing::info!(looked_at, deleted, "unused content was deleted");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "unused contents could not be deleted; it is tried again");
+                    tracing::warn!(%error, "unused content could not be deleted; retrying");
                 }
             }
         }

@@ -210,13 +210,13 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
     let says_nothing = bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some());
     if says_nothing && input.files.is_empty() {
-        return Err(Error::new(Kind::InputInvalid, "an input must say something, but this one is empty"));
+        return Err(Error::new(Kind::InputInvalid, "an input must not be empty"));
     }
     let carried: usize = input.plugins.values().chain(&input.note).map(json_size).sum();
     let before: usize = input.before.iter().map(Message::size).sum();
     limits::check("input_bytes", bytes + carried + before, limits.input_bytes)?;
     if !input.before.is_empty() && input.delivery == InputDelivery::Join {
-        let detail = "an input that joins a turn cannot bring what was said before it";
+        let detail = "an input that joins a turn cannot contain earlier messages";
         return Err(Error::new(Kind::InputInvalid, detail));
     }
     for value in input.plugins.values() {

@@ -77,7 +77,7 @@ impl LeaseLoop {
         loop {
             self.watchdog.look().await;
             if let Err(error) = self.tend(&mut last).await {
-                tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
+                tracing::warn!(%error, "the worker could not maintain its sessions; retrying");
             }
             let now = self.clock.now();
             // With a short lease, renewing it needs shorter pauses than anything else.
@@ -162,7 +162,7 @@ impl ApprovalReminders {
     /// Sends the reminders that are due.
     async fn send(&self, now: Millis) -> Result<(), Error> {
         for SentNotice { session, last } in self.store.send_due_notices(now, self.most, AT_ONCE).await? {
-            tracing::info!(%session, "somebody was told again that a call waits for an approval");
+            tracing::info!(%session, "a reminder of an approval was sent");
             self.hub.committed(session, last);
             self.deliveries.wake_sinks();
         }

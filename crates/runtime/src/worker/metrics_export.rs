@@ -52,7 +52,7 @@ impl MetricsExport {
             };
             if let Err(error) = self.once().await {
                 self.reader.counters.lost();
-                tracing::warn!(%error, "measurements were not taken; the next ones have them too");
+                tracing::warn!(%error, "metrics were not exported; the next export includes them");
             }
             if stop {
                 return;
@@ -65,7 +65,7 @@ impl MetricsExport {
         match select(self.sink.export(&snapshot), self.reader.clock.sleep(self.deadline)).await {
             Either::Left((taken, _)) => taken,
             Either::Right(_) => {
-                let detail = format!("it took longer than the {} ms it may", self.deadline.as_millis());
+                let detail = format!("it took longer than {} ms", self.deadline.as_millis());
                 Err(Error::new(Kind::DeliveryFailed, detail))
             }
         }

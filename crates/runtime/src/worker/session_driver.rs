@@ -85,7 +85,7 @@ impl SessionDriver {
                     tracing::info!(parent: &span, %error, "another worker took the session over");
                 }
                 Err(error) => {
-                    tracing::error!(parent: &span, %error, "the turn cannot be driven now; the session is handed back");
+                    tracing::error!(parent: &span, %error, "the turn cannot run now; the session is handed back");
                     self.turns.hand_back(lease.clone()).await;
                 }
             }

@@ -56,7 +56,7 @@ impl TriggerTask {
         let id = occurrence.id.clone();
         let outcome = self.begin(occurrence).await;
         if let Err(error) = &outcome {
-            tracing::warn!(%error, trigger = %self.trigger.name, id, "an occurrence begins no turn");
+            tracing::warn!(%error, trigger = %self.trigger.name, id, "an occurrence starts no turn");
         }
         self.answered(source.settled(&id, outcome.as_ref().copied())).await
     }

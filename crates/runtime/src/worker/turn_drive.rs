@@ -158,7 +158,7 @@ impl LeasedDrive<'_> {
             }
             records = store.turn_records(turn).await?;
             if error.class() == Class::Retry {
-                tracing::warn!(%error, tries, "the turn is driven again from its journal");
+                tracing::warn!(%error, tries, "the turn is resumed from its journal");
                 let Limits { backoff_first, backoff_most, .. } = **limits;
                 clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                 continue;
@@ -296,7 +296,7 @@ impl LeasedDrive<'_> {
         let LeasedTurnDriver { clock, limits, agents, payments, .. } = self.driver;
         let LeasedTurn { index, org, .. } = self.turn;
         let effect = error.place().effect.map(tracing::field::display);
-        tracing::error!(%error, effect, "the turn cannot go on as it is");
+        tracing::error!(%error, effect, "the turn cannot continue");
         // End or park the turn even if the turn that it retries cannot be read.
         let history = match self.history(records.clone()).await {
             Ok(history) => history,

@@ -122,7 +122,7 @@ impl Watchdog {
                 true
             }
             Err(error) => {
-                tracing::warn!(%session, %turn, %error, "a turn that blocks its thread could not be noted");
+                tracing::warn!(%session, %turn, %error, "a turn that blocks its thread could not be recorded");
                 error.kind() == outlast_vocab::Kind::LeaseLost
             }
         }

@@ -52,7 +52,7 @@ impl WorkerAgents {
             // Another process may have just stored the agent.
             (Err(error), Some(reloader)) if error.kind() == Kind::PackageUnavailable => {
                 if let Err(error) = reloader.look().await {
-                    tracing::warn!(%error, "agents in the database could not be looked at");
+                    tracing::warn!(%error, "agents in the database could not be read");
                 }
                 registry.pinned(fingerprint, reach, store.as_ref()).await
             }

@@ -187,7 +187,7 @@ async fn unrunnable_agent_is_refused_and_not_saved() {
     for (body, why) in [
         (
             json!({ "uses": ["lathe"] }),
-            "tool.unknown: the agent `clerk` uses the tool `lathe`, which is not here",
+            "tool.unknown: the agent `clerk` uses the tool `lathe`, which does not exist here",
         ),
         (json!({ "model": "nobody/x" }), "model.unknown: no provider serves the model `nobody/x`"),
     ] {
@@ -214,7 +214,7 @@ async fn harness_change_that_breaks_agent_is_refused() {
     let refused = life.put(ConfigKind::Harness, "base", json!({ "model": "nobody/x" })).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "model.unknown: the agent `clerk` could not be made any more: no provider serves the model `nobody/x`"
+        "model.unknown: the agent `clerk` could no longer be built: no provider serves the model `nobody/x`"
     );
     assert_eq!(life.versions(ConfigKind::Harness, "base").await, 2);
 }
@@ -327,7 +327,7 @@ async fn reloader_loads_remote_changes_and_skips_invalid_ones() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(life.told_by("judge").await, "Judge.");
     assert_eq!(life.told_by("clerk").await, "Sell.");
-    let why = "the agent `clerk` uses the tool `lathe`, which is not here";
+    let why = "the agent `clerk` uses the tool `lathe`, which does not exist here";
     let left_out = |answers| FailedAgent {
         name: "clerk".to_owned(),
         failure: Failure::new(Kind::ToolUnknown, why),
@@ -455,7 +455,7 @@ async fn harness_in_use_cannot_be_deleted() {
     let refused = life.delete(ConfigKind::Harness, "base").await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "config.invalid: the agent `clerk` could not be made any more: there is no harness `base`"
+        "config.invalid: the agent `clerk` could no longer be built: there is no harness `base`"
     );
     life.delete(ConfigKind::Agent, "clerk").await.unwrap();
     life.delete(ConfigKind::Harness, "base").await.unwrap();

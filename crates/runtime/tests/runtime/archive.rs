@@ -176,9 +176,9 @@ async fn contradictory_archive_with_valid_checksums_is_refused() {
         ("are missing before this", without(|line| matches!(line, Written::Content(_)))),
         ("content without an attachment", without(|line| matches!(line, Written::Attachment(_)))),
         ("none has begun", without(is_session)),
-        ("the first line must say", without(|line| matches!(line, Written::Archive(_)))),
+        ("the first line must be the header", without(|line| matches!(line, Written::Archive(_)))),
         (
-            "does not count what the file has",
+            "its counts do not match the file",
             with(is_end, |line| *line = Written::End(ArchiveTotals::default())),
         ),
         (
@@ -189,7 +189,7 @@ async fn contradictory_archive_with_valid_checksums_is_refused() {
             }),
         ),
         (
-            "not over before it",
+            "did not end before it",
             with(is_turn, |line| {
                 let Written::Turn(turn) = line else { return };
                 turn.parent = Some(outlast_vocab::record::NodeRef { session: SESSION, seq: turn.accepted });
@@ -203,7 +203,7 @@ async fn contradictory_archive_with_valid_checksums_is_refused() {
             }),
         ),
         (
-            "which is not there",
+            "which does not exist",
             with(is_session, |line| {
                 let Written::Session(session) = line else { return };
                 let nowhere = outlast_vocab::record::NodeRef { session: SESSION, seq: Seq(1) };

@@ -179,7 +179,7 @@ async fn stream_without_new_content_is_cut() {
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("it must fail") };
-    assert_eq!(failure.to_string(), "model.stalled: the stream brought nothing new for 300000 ms");
+    assert_eq!(failure.to_string(), "model.stalled: the stream returned nothing new for 300000 ms");
 }
 
 /// Records the attachments in requests: the size of each, or `None` if it was missing.

@@ -403,7 +403,7 @@ async fn hook_panic_or_oversized_change_is_failure() {
     let (_, end) = end_of(vec![large], vec![Line::Say("done")]).await;
     assert_eq!(
         failure(end),
-        "hook.failed: the hook `h` at after_model changes too much: hook_patch_bytes is limited to 1048576, but this \
+        "hook.failed: the hook `h` at after_model returned a change that is too large: hook_patch_bytes is limited to 1048576, but this \
          needs 2097164"
     );
 }

@@ -221,7 +221,7 @@ async fn failed_unrepeatable_nested_call_is_not_repeated() {
 async fn panic_of_nested_call_fails_only_that_call() {
     let delegate = |tools: Tools| async move { done(told_by(&tools, "panics").await) };
     let life = worker(|tools| tools.add(tool(outer(), delegate)).unwrap(), |_| {}).await;
-    assert_eq!(told(&life).await, "tool.panicked: the tool panicked and said: boom x");
+    assert_eq!(told(&life).await, "tool.panicked: the tool panicked: boom x");
 }
 
 #[tokio::test(start_paused = true)]

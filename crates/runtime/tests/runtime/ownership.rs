@@ -199,7 +199,7 @@ async fn turn_with_changed_contract_is_stuck_with_reason() {
     };
     assert_eq!(
         stuck_with(unrepeatable, Kind::PackageUnavailable).await,
-        "the turn began under another configuration: the tool `stepped` was idempotent when the turn began, and is at_most_once here"
+        "the turn began under another configuration: the tool `stepped` was idempotent when the turn began, but is at_most_once here"
     );
 }
 

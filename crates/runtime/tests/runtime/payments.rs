@@ -302,7 +302,7 @@ async fn paying_tool_without_authority_is_refused_at_startup() {
     let error = toolbox.add(Buy(Arc::default(), EffectClassOf::Idempotent)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "port.missing: a tool needs to pay, but no payment authority is configured"
+        "port.missing: a tool requires payments, but no payment authority is configured"
     );
 }
 

@@ -491,7 +491,7 @@ async fn invalid_rule_is_refused_at_startup() {
     let times = RuleTimes { zone: "Europe/Atlantis".to_owned(), days: vec![Day::Mon], hours: None };
     let redact = vec![Redaction { pattern: "(".to_owned(), with: String::new() }];
     for (rule, told) in [
-        (rule(PolicyPoint::Process, asks()), "rule `r`: `ask` cannot be decided at `process`"),
+        (rule(PolicyPoint::Process, asks()), "rule `r`: `ask` is not supported at `process`"),
         (
             Rule { times: Some(times), ..rule(PolicyPoint::Turn, deny()) },
             "expected a time zone like `Europe/Berlin`",

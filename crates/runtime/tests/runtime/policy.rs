@@ -380,7 +380,8 @@ async fn edit_matching_another_approval_rule_is_denied() {
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 0);
     let told = life.last_shown().pop().unwrap();
-    let why = "error approval.denied: with these arguments it falls under the rule `large`, which is not what was asked";
+    let why =
+        "error approval.denied: with these arguments, the rule `large` applies, not the rule of the request";
     assert_eq!(told, why);
 }
 
@@ -611,8 +612,8 @@ async fn odd(how: &'static str, rules: Vec<Rule>) -> Life {
 #[tokio::test(start_paused = true)]
 async fn failing_tool_preparation_is_reported_to_model() {
     for (how, told) in [
-        ("prepare hangs", "error tool.timed_out: the tool did not look at the call within 5000 ms"),
-        ("prepare panics", "error tool.panicked: the tool panicked while it looked at the call"),
+        ("prepare hangs", "error tool.timed_out: the tool did not check the call within 5000 ms"),
+        ("prepare panics", "error tool.panicked: the tool panicked while it checked the call"),
     ] {
         let life = odd(how, Vec::new()).await;
         let turn = life.send("go").await;

@@ -223,7 +223,7 @@ async fn denying_rate_reports_to_model_and_sends_nothing() {
     assert_eq!(life.end(turn).await, answered());
     assert_eq!(outside.went().len(), 1);
     let shown = life.last_shown().join("\n");
-    assert!(shown.contains("the rate `out` has no room for 30 s; ask again then"), "{shown}");
+    assert!(shown.contains("the rate `out` is exhausted for 30 s; retry then"), "{shown}");
     assert_eq!(paces(&life.facts().await), ["refused"]);
     // A queue that is too long also rejects the call.
     let short = WhenFull::Wait { most: Some(Duration::from_secs(10)) };
@@ -431,7 +431,7 @@ async fn unavailable_limiter_denies_unless_rate_fails_open() {
             let turn = life.send("go").await;
             assert_eq!(life.end(turn).await, answered());
             assert_eq!(outside.went().len(), went);
-            let told = life.last_shown().join("\n").contains("it is unknown whether the rate `out` has room");
+            let told = life.last_shown().join("\n").contains("the state of the rate `out` is unknown");
             assert_eq!(told, when_down == WhenDown::Closed);
         }
     }

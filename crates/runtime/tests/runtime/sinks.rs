@@ -224,8 +224,7 @@ async fn hanging_or_panicking_sink_delays_no_other() {
     assert_eq!(hangs.attempts.lock().unwrap().len(), Limits::default().deliveries_at_once);
     tokio::time::sleep(Duration::from_secs(31)).await;
     let store = life.runtime.store();
-    for (sink, why) in [("hangs", "it took longer than the 30000 ms it may"), ("panics", "the sink panicked")]
-    {
+    for (sink, why) in [("hangs", "it took longer than 30000 ms"), ("panics", "the sink panicked")] {
         let first = store.deliveries(sink.to_owned(), 9).await.unwrap().remove(0);
         assert_eq!(first.failure.map(|failure| failure.detail), Some(why.to_owned()));
     }

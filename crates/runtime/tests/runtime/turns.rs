@@ -70,7 +70,7 @@ async fn parallel_batch_survives_one_failing_call() {
     assert_eq!(life.end(turn).await, answered("done"));
     let shown = life.last_shown();
     assert_eq!(shown[2], "saw a");
-    assert_eq!(shown[3], "error tool.panicked: the tool panicked and said: boom b");
+    assert_eq!(shown[3], "error tool.panicked: the tool panicked: boom b");
     assert!(
         shown[4].starts_with("error tool.unknown: no tool is called `nothing`; there are: ask, book"),
         "{}",

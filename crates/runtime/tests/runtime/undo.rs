@@ -301,5 +301,5 @@ async fn missing_undo_tool_is_refused_at_startup() {
     let error =
         live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.err().unwrap();
     assert_eq!(error.kind(), Kind::ToolUnknown);
-    assert!(error.detail().contains("`order` is taken back by `unbook`"), "{error}");
+    assert!(error.detail().contains("`order` is undone by `unbook`"), "{error}");
 }

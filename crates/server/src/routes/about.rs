@@ -61,8 +61,7 @@ async fn metrics(
     caller: Caller<Operates>,
     State(shared): State<ServerState>,
 ) -> ApiResult<impl IntoResponse> {
-    let runtime =
-        caller.operator(&shared.http, "measurements name agents and tools of every organisation")?;
+    let runtime = caller.operator(&shared.http, "metrics contain agents and tools of every organisation")?;
     let store_bytes = runtime.store().status().await?.bytes;
     let gauges = ServerGauges { load: runtime.load(), streams: shared.http.streams.count(), store_bytes };
     let mut text = shared.metrics.text(gauges);

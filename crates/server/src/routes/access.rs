@@ -50,7 +50,8 @@ async fn create(
     let expires = expires_in_s.map(|seconds| caller.runtime.now().after(Duration::from_secs(seconds)));
     let (runtime, org) = match org {
         Some(named) => {
-            let operator = caller.operator(&shared.http, "keys of other organisations are the operator's")?;
+            let operator =
+                caller.operator(&shared.http, "only the operator may manage keys of other organisations")?;
             let org = operator.find_org(&named).await?;
             (operator, org)
         }

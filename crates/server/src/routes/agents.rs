@@ -149,10 +149,10 @@ fn is_about(left: &FailedAgent, config: &StoredConfig) -> bool {
 /// Returns the note about an agent that cannot be created.
 fn left_out_note(left: &FailedAgent) -> String {
     let FailedAgent { failure, answers, .. } = left;
-    let instead = if *answers { "the version before answers" } else { "it does not answer" };
+    let instead = if *answers { "the previous version answers" } else { "it does not answer" };
     // Internal errors go only to the log.
     let why = if failure.code.status() < 500 { failure.to_string() } else { "the log says why".to_owned() };
-    format!("it cannot be made here, and {instead}: {why}")
+    format!("it cannot be built here, and {instead}: {why}")
 }
 
 fn no_config(kind: ConfigKind, name: &str) -> Error {
@@ -223,7 +223,7 @@ async fn expected_version(
         VersionCondition::Existing => {
             let there = caller.runtime.store().config(kind, name.to_owned()).await?;
             let none = || {
-                let detail = format!("expected a version of the {kind} `{name}`, but found none");
+                let detail = format!("expected a version of the {kind} `{name}`, but there is none");
                 Error::new(Kind::ConfigChanged, detail)
             };
             Ok(Some(there.ok_or_else(none)?.version))
@@ -237,13 +237,14 @@ fn effect_note(kept: &SavedConfig, org: OrgId, home: OrgId) -> Option<String> {
     match kept.counts {
         ConfigEffect::Here => None,
         ConfigEffect::Hidden => Some(format!(
-            "it is kept, and does not answer here: this server is started with an agent `{name}` of its own"
+            "it is stored, but does not answer here: this server was started with its own agent `{name}`"
         )),
         ConfigEffect::Elsewhere if org != home => Some(format!(
-            "it is kept, and answers where a server is started for {org}; this one is started for {home}"
+            "it is stored, but does not answer here: it belongs to {org}, and this server was started for {home}"
         )),
         ConfigEffect::Elsewhere => Some(
-            "it is kept, and this server makes no agents of what is kept; `outlast serve` does".to_owned(),
+            "it is stored, but this server loads no agents from the database; `outlast serve` does"
+                .to_owned(),
         ),
     }
 }

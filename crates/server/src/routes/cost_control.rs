@@ -179,7 +179,7 @@ async fn set(
 ) -> ApiResult<StatusCode> {
     let budget = Budget::from(bounds);
     if budget.is_empty() {
-        let detail = "a budget bounds something; expected `tokens`, `money`, `calls` or `time_s`";
+        let detail = "a budget needs a limit; expected `tokens`, `money`, `calls` or `time_s`";
         return Err(Error::new(Kind::InputInvalid, detail).into());
     }
     budget_setter(&of, &caller, &shared)?.set_budget(of, Some(budget)).await?;
@@ -211,7 +211,7 @@ fn budget_setter(
     match of {
         BudgetAccount::Org(_) => {
             caller.runtime.access().require(Scope::Admin)?;
-            caller.operator(&shared.http, "budgets of organisations are the operator's")
+            caller.operator(&shared.http, "only the operator may set budgets of organisations")
         }
         BudgetAccount::Turn(_) | BudgetAccount::Session(_) | BudgetAccount::Agent(_) => {
             Ok(caller.runtime.clone())

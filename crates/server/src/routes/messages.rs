@@ -157,7 +157,7 @@ fn start_position(
     let place: Option<MessagePosition> = list_page::decode_cursor(cursor, cursors)?;
     let place = place.unwrap_or(MessagePosition { of: id, until: None, before: None });
     if place.of != id {
-        let detail = "the cursor is not one of this session; begin without one";
+        let detail = "the cursor does not belong to this session; start without a cursor";
         return Err(Error::new(Kind::InputInvalid, detail));
     }
     Ok(place)

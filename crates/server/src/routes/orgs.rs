@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// The start of the error message for other organisations.
-const OPERATOR_ONLY: &str = "organisations are the operator's";
+const OPERATOR_ONLY: &str = "only the operator may manage organisations";
 
 /// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<ServerState> {

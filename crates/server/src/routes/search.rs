@@ -53,6 +53,7 @@ async fn search(
 }
 
 fn position(place: &str) -> Result<FeedCursor, Error> {
-    let wrong = |_| Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
+    let wrong =
+        |_| Error::new(Kind::InputInvalid, "the cursor does not belong to this list; start without a cursor");
     place.parse().map(FeedCursor).map_err(wrong)
 }

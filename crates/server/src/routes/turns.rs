@@ -119,7 +119,10 @@ async fn turn_details(runtime: &Runtime, id: TurnId) -> Result<TurnDetails, Erro
 async fn package(caller: Caller<Reads>, PathParam(turn): PathParam<TurnId>) -> ApiResult<Json<Value>> {
     let package = caller.runtime.store().package(turn).await?;
     let package = serde_json::from_slice(&package).map_err(|cause| {
-        Error::new(outlast_vocab::Kind::RecordCorrupt, format!("the package of {turn} is no JSON: {cause}"))
+        Error::new(
+            outlast_vocab::Kind::RecordCorrupt,
+            format!("the package of {turn} is not valid JSON: {cause}"),
+        )
     })?;
     Ok(Json(package))
 }

@@ -27,7 +27,7 @@ async fn verify(
     PathParam(session): PathParam<SessionId>,
 ) -> ApiResult<Json<VerificationResult>> {
     let _room = shared.verifications.try_acquire().map_err(|_| {
-        let detail = "as many sessions are verified as this server may (`verifications`); try again later";
+        let detail = "the maximum number of verifications (`verifications`) is in progress; retry later";
         Error::new(Kind::ServerBusy, detail)
     })?;
     match caller.runtime.store().verify(session).await {

@@ -65,7 +65,7 @@ async fn proxied_host_request_needs_a_key() {
     let refused = ask("GET", "/v1/whoami", name).send().await.json();
     assert_eq!(
         refused["detail"],
-        "only requests for localhost, 127.0.0.1, [::1] come in without a key; one for `agents.example.com` needs an API key: \
+        "only requests for localhost, 127.0.0.1, [::1] are allowed without a key; one for `agents.example.com` requires an API key: \
          `authorization: Bearer olk_…`"
     );
     let key = stage.key("default", "read").await;
@@ -213,7 +213,7 @@ async fn array_is_rejected_where_an_object_is_expected() {
         let refused = stage.request(method, &path).json(&list).send().await;
         assert_eq!(refused.status, 400, "{path}: {refused:?}");
         let detail = &refused.json()["detail"];
-        assert_eq!(detail, "the body does not fit: expected an object, got an array", "{path}");
+        assert_eq!(detail, "the body is invalid: expected an object, got an array", "{path}");
     }
     for path in ["/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages"] {
         assert_eq!(stage.post(path, &json!(["agent", []])).await.status, 400, "{path}");
@@ -232,7 +232,7 @@ async fn long_or_slow_headers_close_only_their_connection() {
         stage.request("GET", "/v1/sessions").header("x-long", &"x".repeat(40 << 10)).send().await;
     assert_eq!(
         just_too_long.json()["detail"],
-        "header_bytes is limited to 32768, but the head of this request is longer"
+        "header_bytes is limited to 32768, but the header section of this request is longer"
     );
     let long_enough =
         stage.request("GET", "/v1/sessions").header("x-long", &"x".repeat(31 << 10)).send().await;
@@ -291,8 +291,7 @@ async fn public_address_is_not_served_without_keys() {
     let refused = bind().await.err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "config.invalid: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make \
-         one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
+        "config.invalid: 0.0.0.0:0 can be reached from other machines, and there is no API key; create one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
     );
     let grant = outlast::runtime::worker::keys::ApiKeyGrant {
         org: outlast::OrgId::DEFAULT,

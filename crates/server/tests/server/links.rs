@@ -190,7 +190,7 @@ async fn edited_arguments_invalidate_an_approval_link() {
     for method in ["GET", "POST"] {
         let page = asked.send(method, &links[0].approve).await;
         refused(&page, 404, "approval.not_found");
-        assert!(page.body.contains("somebody has changed the arguments"), "{}", page.body);
+        assert!(page.body.contains("were edited; the new id is"), "{}", page.body);
     }
 }
 

@@ -187,7 +187,7 @@ async fn client_user_is_asked_with_reason_when_eligible() {
     let asked = called(&stage, &json!({ "turn": turn })).await;
     let (_, asked) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
     let lines: Vec<&str> = asked["params"]["message"].as_str().unwrap().lines().collect();
-    assert!(lines.contains(&"The rule `large` wants to be asked: It is money."), "{lines:?}");
+    assert!(lines.contains(&"The rule `large` requires an approval: It is money."), "{lines:?}");
     stage.stop().await;
 }
 

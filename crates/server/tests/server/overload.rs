@@ -247,7 +247,7 @@ async fn ambiguous_requests_are_refused() {
         (
             format!("GET /health/live HTTP/1.1\nhost: {address}\n\n"),
             400,
-            "a line of the request's head ends in CR or LF alone; expected both",
+            "a header line of the request ends in CR or LF alone; expected both",
         ),
         (
             format!(

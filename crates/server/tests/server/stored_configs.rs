@@ -133,7 +133,7 @@ async fn harness_update_changes_agents_and_cannot_break_them() {
     let broken = stage.put("harness/base", json!({ "model": "nobody/x" })).await;
     assert_eq!(
         broken.json()["detail"],
-        "the agent `clerk` could not be made any more: no provider serves the model `nobody/x`"
+        "the agent `clerk` could no longer be built: no provider serves the model `nobody/x`"
     );
     assert_eq!(stage.get("/v1/configs/harness/base").await.header("etag"), Some("\"2\""));
     stage.stop().await;
@@ -176,7 +176,7 @@ async fn config_from_another_process_is_loaded_or_reported() {
     }
     assert_eq!(stage.told("judge").await, "Judge.");
     assert_eq!(stage.told("clerk").await, "Sell.");
-    let why = "it cannot be made here, and the version before answers: model.unknown: no provider serves the model `nobody/x`";
+    let why = "it cannot be built here, and the previous version answers: model.unknown: no provider serves the model `nobody/x`";
     assert_eq!(stage.get("/v1/configs/agent/clerk").await.ok()["note"], why);
     assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"][0]["note"], why);
     stage.put("agent/clerk", json!({ "system": "Sell again." })).await.ok();

@@ -123,7 +123,7 @@ fn database_of_another_program_is_refused_unchanged() {
     check_refused(
         &place,
         Kind::StoreCorrupt,
-        "store.corrupt: /outlast.db is an SQLite database, but not one of Outlast (its application id is 7, not \
+        "store.corrupt: /outlast.db is an SQLite database, but not of Outlast (its application id is 7, not \
          1333097548); nothing was written",
     );
 }
@@ -189,7 +189,7 @@ async fn temporarily_unopenable_file_is_busy_and_loses_nothing() {
     let error = store.session(accepted.session).await.unwrap_err();
     fs::rename(&elsewhere, place.folder()).unwrap();
     let said = error.to_string();
-    let expected = "store.busy: the system did not open a file of the database: unable to open database file";
+    let expected = "store.busy: the operating system could not open a file of the database: unable to open database file";
     assert!(said.starts_with(expected), "{said}");
     assert_eq!(store.session(accepted.session).await.unwrap().id, accepted.session);
 }

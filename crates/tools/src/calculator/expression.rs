@@ -163,7 +163,7 @@ impl ExpressionParser<'_> {
     fn arithmetic_error(&self, trouble: ArithmeticFailure, at: usize) -> Error {
         let what = match trouble {
             ArithmeticFailure::TooLarge => "the exact result does not fit into 128 bits",
-            ArithmeticFailure::DivisionByZero => "nothing can be divided by zero",
+            ArithmeticFailure::DivisionByZero => "division by zero is not possible",
             ArithmeticFailure::FractionalExponent => "an exponent must be a whole number",
         };
         failed(format!("{what} (at `{}`)", shown(self.text[at..self.at].trim())))
@@ -274,9 +274,9 @@ mod tests {
                 "0.00000000000000000000000000000000000000000001",
             ],
             &expect![[r"
-                1/0: tool.failed: nothing can be divided by zero (at `/0`)
-                5%(2-2): tool.failed: nothing can be divided by zero (at `%(2-2)`)
-                0^-1: tool.failed: nothing can be divided by zero (at `^-1`)
+                1/0: tool.failed: division by zero is not possible (at `/0`)
+                5%(2-2): tool.failed: division by zero is not possible (at `%(2-2)`)
+                0^-1: tool.failed: division by zero is not possible (at `^-1`)
                 2^0.5: tool.failed: an exponent must be a whole number (at `^0.5`)
                 2^127: tool.failed: the exact result does not fit into 128 bits (at `^127`)
                 2^10001: tool.failed: the exact result does not fit into 128 bits (at `^10001`)

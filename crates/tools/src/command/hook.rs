@@ -43,7 +43,7 @@ impl<P: HookStage> Hook<P> for ProgramHook {
     fn run(&self, call: HookCall, seen: P::Seen) -> ResultFuture<'_, Option<P::Patch>> {
         Box::pin(async move {
             let told = serde_json::to_vec(&HookInputJson { call: &call, seen: &seen }).map_err(|cause| {
-                Error::new(Kind::HookFailed, format!("what it sees does not fit JSON: {cause}"))
+                Error::new(Kind::HookFailed, format!("its input cannot be written as JSON: {cause}"))
             })?;
             let variables = [(SESSION, call.session.to_string()), (TURN, call.turn.to_string())];
             parse_patch::<P>(&self.0.run(told, &variables).await?, &self.0.passed_env)
@@ -60,7 +60,7 @@ fn parse_patch<P: HookStage>(
     let ProgramOutput { status, stdout: printed, stderr_tail: complained } = finished;
     let failed = |detail| Error::new(Kind::HookFailed, detail);
     if !status.success() {
-        let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
+        let why = if complained.is_empty() { "standard error is empty" } else { complained };
         return Err(failed(format!("{status}: {why}")));
     }
     if printed.iter().all(u8::is_ascii_whitespace) {
@@ -149,11 +149,8 @@ mod tests {
         check("echo fine", &expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `fine`: expected ident at line 1 column 2"]).await;
         check(r#"echo '{"text": "hi"}'"#, &expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `{\"text\": \"hi\"}`: unknown variant `text`, expected `arguments` or `refuse`"]).await;
         check("echo no key >&2; exit 3", &expect!["hook.failed: exit status: 3: no key"]).await;
-        check(
-            "head -c 2000000 /dev/zero",
-            &expect!["tool.failed: `sh` printed more than the 1048576 bytes it may"],
-        )
-        .await;
+        check("head -c 2000000 /dev/zero", &expect!["tool.failed: `sh` printed more than 1048576 bytes"])
+            .await;
     }
 
     #[tokio::test]

@@ -107,7 +107,7 @@ impl Program {
     }
 
     fn wait_error(&self, cause: std::io::Error) -> Error {
-        let detail = format!("how `{}` ended cannot be found out: {cause}", self.program.display());
+        let detail = format!("the exit status of `{}` is unknown: {cause}", self.program.display());
         Error::new(Kind::ToolFailed, detail).because(cause)
     }
 }
@@ -182,7 +182,7 @@ async fn read_all(from: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Error
         from.take(OUTPUT_BYTES as u64 + 1).read_to_end(&mut bytes).await.map_err(read_error)?;
     }
     if bytes.len() > OUTPUT_BYTES {
-        let detail = format!("printed more than the {OUTPUT_BYTES} bytes it may");
+        let detail = format!("printed more than {OUTPUT_BYTES} bytes");
         return Err(Error::new(Kind::ToolFailed, detail));
     }
     Ok(bytes)
@@ -218,5 +218,5 @@ pub(crate) async fn read_tail(
 }
 
 fn read_error(cause: std::io::Error) -> Error {
-    Error::new(Kind::ToolFailed, format!("cannot be listened to: {cause}")).because(cause)
+    Error::new(Kind::ToolFailed, format!("its output cannot be read: {cause}")).because(cause)
 }

@@ -46,9 +46,9 @@ impl AddressScope {
             Self::Private => "in a private network",
             Self::Shared => "in a carrier's shared network",
             Self::UniqueLocal => "in a private network of IPv6",
-            Self::LinkLocal => "on this link only",
-            Self::Unspecified => "nobody's",
-            Self::Multicast => "for many at once",
+            Self::LinkLocal => "link-local",
+            Self::Unspecified => "unspecified",
+            Self::Multicast => "a multicast address",
             Self::Tunnel => "behind a tunnel",
             Self::Reserved => "reserved",
         }

@@ -41,7 +41,7 @@ impl DecodedBody {
             Some("deflate") => Decoder::Zlib(ZlibDecoder::new(kept)),
             Some(other) => {
                 return Err(failed(format!(
-                    "the answer is encoded as `{}`, which was not asked for",
+                    "the response has the encoding `{}`, which is not supported",
                     shown(other)
                 )));
             }
@@ -60,7 +60,7 @@ impl DecodedBody {
         let kept = self.buffer();
         if self.is_encoded() && kept.bytes.len() / self.caps.ratio > self.received + RATIO_EXEMPT_BYTES {
             let detail = format!(
-                "decoded_ratio is limited to {}, but {} bytes became {} already",
+                "decoded_ratio is limited to {}, but {} bytes already expanded to {}",
                 self.caps.ratio,
                 self.received,
                 kept.bytes.len()
@@ -107,7 +107,7 @@ impl DecodedBody {
 }
 
 fn undecodable(cause: io::Error) -> Error {
-    Error::new(Kind::EgressUnreachable, format!("the answer cannot be decoded: {cause}")).because(cause)
+    Error::new(Kind::EgressUnreachable, format!("the response cannot be decoded: {cause}")).because(cause)
 }
 
 /// A buffer with a maximum size.

@@ -20,7 +20,7 @@ impl NameResolver for SystemNameResolver {
     fn addresses<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Vec<IpAddr>> {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name, 0)).await.map_err(|cause| {
-                Error::new(Kind::EgressUnreachable, format!("`{}` cannot be looked up: {cause}", shown(name)))
+                Error::new(Kind::EgressUnreachable, format!("`{}` cannot be resolved: {cause}", shown(name)))
                     .because(cause)
             })?;
             Ok(found.map(|address| address.ip()).collect())

@@ -102,7 +102,7 @@ impl EgressRules {
     /// Checks a parsed URL.
     fn check_url(&self, mut url: Url) -> Result<Url, Error> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(denied(&url, "only `https:` and `http:` are"));
+            return Err(denied(&url, "only `https:` and `http:` are supported"));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(denied(&url, "a name or password in a URL is not sent; pass it in a header"));
@@ -113,7 +113,7 @@ impl EgressRules {
             if !list.iter().any(|rule| rule.matches_host(&host) && rule.port.matches_port(&url, port)) {
                 let hosts: Vec<String> = list.iter().map(ToString::to_string).collect();
                 let only = if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") };
-                return Err(denied(&url, &format!("the network of the agent is narrowed to: {only}")));
+                return Err(denied(&url, &format!("the network of the agent is restricted to: {only}")));
             }
         }
         let listed: Vec<&HostRule> = self.private.iter().filter(|rule| rule.matches_host(&host)).collect();
@@ -122,7 +122,7 @@ impl EgressRules {
             if listed.iter().any(|rule| rule.port.matches_port(&url, port)) {
                 return Ok(url);
             }
-            return Err(denied(&url, &format!("this private host may not be reached on port {port}")));
+            return Err(denied(&url, &format!("this private host is not allowed on port {port}")));
         }
         if let Some(scope) =
             address(&host).map(AddressScope::of).filter(|scope| *scope != AddressScope::Public)
@@ -136,10 +136,10 @@ impl EgressRules {
                     .any(|rule| rule.matches_host(&host) && rule.port.matches_port(&url, port)) =>
             {
                 let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
-                Err(denied(&url, &format!("only these hosts may be reached: {}", rules.join(", "))))
+                Err(denied(&url, &format!("only these hosts are allowed: {}", rules.join(", "))))
             }
             None if !PortPattern::Default.matches_port(&url, port) => {
-                Err(denied(&url, &format!("port {port} is reached only on hosts that are allowed with it")))
+                Err(denied(&url, &format!("port {port} is allowed only for hosts that are listed with it")))
             }
             _ => Ok(url),
         }
@@ -149,9 +149,10 @@ impl EgressRules {
     pub(super) fn redirect(&self, from: &Url, location: &[u8]) -> Result<Url, Error> {
         limits::check("url_bytes", location.len(), URL_BYTES)?;
         let next = std::str::from_utf8(location).ok().and_then(|location| from.join(location).ok());
-        let next = next.ok_or_else(|| failed(format!("`{}` leads to no URL", shown(&display_url(from)))))?;
+        let next = next
+            .ok_or_else(|| failed(format!("`{}` redirects to an invalid URL", shown(&display_url(from)))))?;
         if from.scheme() == "https" && next.scheme() == "http" {
-            return Err(denied(&next, "a redirect leads there from an encrypted connection, and it is not"));
+            return Err(denied(&next, "a redirect from an encrypted connection leads to an unencrypted one"));
         }
         self.check_url(next)
     }
@@ -171,7 +172,7 @@ impl EgressRules {
             // The error omits the address, which would reveal the structure of the network.
             Some(scope) => Err(Error::new(
                 Kind::EgressDenied,
-                format!("`{}` leads to an address that is {}", shown(name), scope.name()),
+                format!("`{}` resolves to an address that is {}", shown(name), scope.name()),
             )),
         }
     }
@@ -183,14 +184,14 @@ fn destination(url: &mut Url) -> Result<(Host, u16), Error> {
         && let Some(bare) = name.strip_suffix('.')
     {
         let bare = bare.to_owned();
-        url.set_host(Some(&bare)).map_err(|_| denied(url, "this is no name of a host"))?;
+        url.set_host(Some(&bare)).map_err(|_| denied(url, "this is not a valid host name"))?;
     }
     let host = url.host().map(|host| host.to_owned());
-    let host = host.ok_or_else(|| denied(url, "it names no host"))?;
+    let host = host.ok_or_else(|| denied(url, "it has no host"))?;
     if !is_host(&host) {
-        return Err(denied(url, "this is no name of a host"));
+        return Err(denied(url, "this is not a valid host name"));
     }
-    let port = url.port_or_known_default().ok_or_else(|| denied(url, "it names no port"))?;
+    let port = url.port_or_known_default().ok_or_else(|| denied(url, "it has no port"))?;
     Ok((host, port))
 }
 

@@ -69,7 +69,7 @@ impl Tool for FileEdit {
             root.write(&args.path, &apply_edit(&args, &text)?.0, call.id)?;
         } else if now != plan.after {
             let path = shown(&args.path);
-            return Err(failed(format!("`{path}` was changed by somebody else while it was edited")));
+            return Err(failed(format!("`{path}` was changed while it was edited; read it and retry")));
         }
         done(json!({ "replaced": plan.places }))
     }
@@ -89,7 +89,7 @@ fn apply_edit(args: &FileEditArgs, text: &str) -> Result<(String, usize), Error>
         1 => Ok((text.replacen(&args.old, &args.new, 1), 1)),
         places if args.all => Ok((text.replace(&args.old, &args.new), places)),
         places => Err(failed(format!(
-            "the old text is in `{path}` {places} times; pass more of what is around it, or `all`"
+            "the old text is in `{path}` {places} times; pass more of the text around it, or set `all`"
         ))),
     }
 }
@@ -118,7 +118,7 @@ mod tests {
             edit(json!({"path": "b.txt", "old": "a", "new": "x"})),
         ];
         expect![[r#"
-            tool.failed: the old text is in `a.txt` 2 times; pass more of what is around it, or `all`
+            tool.failed: the old text is in `a.txt` 2 times; pass more of the text around it, or set `all`
             one two
             two three
             {"replaced":1}
@@ -136,7 +136,7 @@ mod tests {
             tool.args_invalid: expected a path like `notes/today.txt`, without `..`, got "../a.txt"
             1 2;
             two three;
-            tool.failed: nothing is called `b.txt`
+            tool.failed: `b.txt` does not exist
             1 2;
             two three;
         "#]]
@@ -192,7 +192,7 @@ mod tests {
             green tea
             {"replaced":1}
             green tea
-            tool.failed: `a.txt` was changed by somebody else while it was edited
+            tool.failed: `a.txt` was changed while it was edited; read it and retry
             coffee
         "#]]
         .assert_eq(&log);

@@ -290,7 +290,7 @@ impl FileRoot {
     fn check_allowed(&self, path: &str, dir: &Directory, name: &OsStr, place: &Path) -> Result<(), Error> {
         if self.hides(name.as_encoded_bytes()) {
             let detail =
-                format!("`{}` is hidden: names that begin with a dot are not for tools", shown(path));
+                format!("`{}` is hidden: tools may not use names that begin with a dot", shown(path));
             return Err(failed(detail));
         }
         let is_denied = self.denied.iter().any(|kept_out| place.starts_with(kept_out))
@@ -360,7 +360,7 @@ fn is_database(dir: &Directory, name: &str) -> bool {
 }
 
 fn not_for_tools(path: &str) -> Error {
-    failed(format!("`{}` is not for tools: Outlast itself lives on it, or another program", shown(path)))
+    failed(format!("`{}` is not available to tools: Outlast or another program uses it", shown(path)))
 }
 
 /// Splits a path into names. The root itself has no names.
@@ -401,9 +401,9 @@ fn mode_of(found: &fs::Metadata) -> rustix::fs::RawMode {
 fn file_error(path: &str, cause: io::Error) -> Error {
     let path = shown(path);
     let detail = match cause.kind() {
-        ErrorKind::NotFound => format!("nothing is called `{path}`"),
+        ErrorKind::NotFound => format!("`{path}` does not exist"),
         _ if is_link_refusal(&cause) => {
-            format!("`{path}` is a symbolic link or goes through one; file tools follow none")
+            format!("`{path}` is a symbolic link or goes through one; file tools do not follow links")
         }
         ErrorKind::NotADirectory => format!("`{path}` is not a directory, or goes through a file"),
         _ => format!("`{path}` cannot be used: {cause}"),
@@ -495,14 +495,14 @@ mod tests {
         assert!(root.read("link").is_err());
         for path in ["outlast.db", "outlast.db-wal", "outlast.db-workers/1", "agent.toml"] {
             let refused = root.read(path).unwrap_err();
-            assert!(refused.detail().contains("is not for tools"), "{path}: {refused}");
+            assert!(refused.detail().contains("is not available to tools"), "{path}: {refused}");
         }
         let new = ["outlast.db-shm", "outlast.db-workers/2", "outlast.db-new/3", "later.toml"];
         for path in
             ["outlast.db", "outlast.db-wal", "outlast.db-workers/1", "agent.toml"].into_iter().chain(new)
         {
             let refused = root.write(path, "new", CALL).unwrap_err();
-            assert!(refused.detail().contains("is not for tools"), "{path}: {refused}");
+            assert!(refused.detail().contains("is not available to tools"), "{path}: {refused}");
         }
         assert!(root.write("link", "new", CALL).is_err());
         assert_eq!(fs::read(inside.join("outlast.db")).unwrap(), before);
@@ -532,11 +532,11 @@ mod tests {
             root.write("dangling", "x", CALL).unwrap_err(),
         ];
         expect![[r"
-            tool.failed: `dir/secret` is a symbolic link or goes through one; file tools follow none
-            tool.failed: `file` is a symbolic link or goes through one; file tools follow none
-            tool.failed: `dir` is a symbolic link or goes through one; file tools follow none
-            tool.failed: `dir/secret` is a symbolic link or goes through one; file tools follow none
-            tool.failed: `dir/new/file` is a symbolic link or goes through one; file tools follow none
+            tool.failed: `dir/secret` is a symbolic link or goes through one; file tools do not follow links
+            tool.failed: `file` is a symbolic link or goes through one; file tools do not follow links
+            tool.failed: `dir` is a symbolic link or goes through one; file tools do not follow links
+            tool.failed: `dir/secret` is a symbolic link or goes through one; file tools do not follow links
+            tool.failed: `dir/new/file` is a symbolic link or goes through one; file tools do not follow links
             tool.failed: expected a file, but `file` is a link
             tool.failed: expected a file, but `dangling` is a link
         "]]
@@ -551,8 +551,7 @@ mod tests {
         let Dirs { root, inside, .. } = &dirs;
         root.write("docs/a.txt", "a", CALL).unwrap();
         symlink("docs", inside.join("link")).unwrap();
-        let refused =
-            "tool.failed: `link/a.txt` is a symbolic link or goes through one; file tools follow none";
+        let refused = "tool.failed: `link/a.txt` is a symbolic link or goes through one; file tools do not follow links";
         assert_eq!(root.read("link/a.txt").unwrap_err().to_string(), refused);
         assert_eq!(root.write("link/a.txt", "b", CALL).unwrap_err().to_string(), refused);
         assert_eq!(root.read("docs/a.txt").unwrap(), "a");
@@ -633,7 +632,7 @@ mod tests {
         assert_eq!(root.files_below("", 10, &AtomicBool::new(false)).unwrap().paths, ["notes.txt"]);
         for path in [".env", ".git/config", "sub/.env"] {
             let refused =
-                format!("tool.failed: `{path}` is hidden: names that begin with a dot are not for tools");
+                format!("tool.failed: `{path}` is hidden: tools may not use names that begin with a dot");
             let written = root.write(path, "x", CALL).unwrap_err().to_string();
             assert_eq!(written, refused);
             if !path.starts_with("sub") {

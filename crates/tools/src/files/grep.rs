@@ -267,7 +267,7 @@ mod tests {
             {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
             {"found":[{"line":1,"path":"src/b.rs","text":"fn two() {}"}],"more":false}
             {"found":[{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}
-            tool.failed: `link` is a symbolic link or goes through one; file tools follow none
+            tool.failed: `link` is a symbolic link or goes through one; file tools do not follow links
             tool.args_invalid: expected a path like `notes/today.txt`, without `..`, got "../"
             tool.args_invalid: expected a regular expression, got `fn(`: unclosed group
             {"found":[{"line":1,"path":"a.rs","text":"fn one() {}"},{"line":2,"path":"a.rs","text":"let x;"},{"line":1,"path":"src/b.rs","text":"fn two() {}"},{"line":1,"path":"src/c/d.toml","text":"FN = 1"}],"more":false}

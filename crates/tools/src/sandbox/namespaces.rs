@@ -62,7 +62,7 @@ pub(super) fn probe() -> Result<Infallible, String> {
 
 #[expect(deprecated, reason = "it is unsafe only for file descriptors, which are not unshared here")]
 fn unshare(flags: UnshareFlags) -> Result<(), String> {
-    rustix::thread::unshare(flags).map_err(|cause| format!("the kernel gives no namespaces: {cause}"))
+    rustix::thread::unshare(flags).map_err(|cause| format!("the kernel does not allow namespaces: {cause}"))
 }
 
 /// Makes every mount read-only except the program's own, which get neither set-user-ID nor devices.

@@ -311,8 +311,9 @@ fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, BackendError> 
 fn install(mut calls: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<(), String> {
     #[cfg(target_arch = "x86_64")]
     calls.append(&mut calls.iter().map(|(call, rules)| (call | X32_BIT, rules.clone())).collect());
-    let arch: TargetArch =
-        std::env::consts::ARCH.try_into().map_err(|_| "this processor has no filter".to_owned())?;
+    let arch: TargetArch = std::env::consts::ARCH
+        .try_into()
+        .map_err(|_| "there is no seccomp filter for this processor".to_owned())?;
     let error = SeccompAction::Errno(error.unsigned_abs());
     let filter = SeccompFilter::new(calls, SeccompAction::Allow, error, arch);
     let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(|cause| cause.to_string())?;

@@ -100,9 +100,9 @@ impl PolicyPoint {
     const fn impossible_reason(self, decision: &str) -> &'static str {
         match (self, decision.as_bytes()) {
             (Self::Egress | Self::Secret | Self::Process, b"ask" | b"defer" | b"modify") => {
-                "; the tool runs already: say that of the call, at `tool`"
+                "; the tool is already running: decide the call instead, at `tool`"
             }
-            (Self::Payment, b"defer" | b"modify") => "; say that of the call, at `tool`",
+            (Self::Payment, b"defer" | b"modify") => "; decide the call instead, at `tool`",
             (Self::Turn | Self::Model, b"interrupt") => "; `deny` ends the turn here",
             _ => "",
         }
@@ -152,7 +152,7 @@ impl PolicyDecision {
         if !possible.contains(&name) {
             let instead = at.impossible_reason(name);
             return Err(format!(
-                "`{name}` cannot be decided at `{at}`, where there are: {}{instead}",
+                "`{name}` is not supported at `{at}`, which supports: {}{instead}",
                 possible.join(", ")
             ));
         }
@@ -164,8 +164,7 @@ impl PolicyDecision {
                 set.iter().try_for_each(|(path, value)| check_settable(at, path, value))
             }
             Self::Defer { resume: AfterDeferral::Judge, .. } if at == PolicyPoint::Tool => Err(format!(
-                "what is judged again after a pause is a turn or a model call, not a call of a tool: it is claimed as it was \
-                 decided about; leave `resume` out at `{at}`"
+                "only a turn or a model call is evaluated again after a pause, not a tool call; remove `resume` at `{at}`"
             )),
             _ => Ok(()),
         }
@@ -175,9 +174,10 @@ impl PolicyDecision {
 /// Returns an error if a rule cannot set this value at a point.
 fn check_settable(at: PolicyPoint, path: &str, value: &Value) -> Result<(), String> {
     let (fits, expected) = match (at, path) {
-        (PolicyPoint::Model, TOKENS_MOST | TEMPERATURE) => {
-            (value.as_u64().is_some_and(|number| u32::try_from(number).is_ok()), "a whole number from 0 on")
-        }
+        (PolicyPoint::Model, TOKENS_MOST | TEMPERATURE) => (
+            value.as_u64().is_some_and(|number| u32::try_from(number).is_ok()),
+            "a whole number of at least 0",
+        ),
         (PolicyPoint::Model, VARIANT) | (PolicyPoint::Output, TEXT) => (value.is_string(), "a text"),
         (PolicyPoint::Model, _) => {
             return Err(format!(
@@ -204,12 +204,11 @@ impl Rule {
             return Some(fault);
         }
         if !at.is_call_point() && tool != "*" {
-            return Some(format!("`tool` means nothing at `{at}`, where no tool is called"));
+            return Some(format!("`tool` has no effect at `{at}`, where no tool is called; remove it"));
         }
         if let Some(label) = labels.iter().find(|label| !UntrustedSource::may_be_like(label)) {
             return Some(format!(
-                "no text comes from `{label}`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands \
-                 for anything"
+                "no text has the label `{label}`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, and `*` matches anything"
             ));
         }
         if provenance.is_some() && *at != PolicyPoint::Tool {
@@ -217,16 +216,17 @@ impl Rule {
         }
         if !labels.is_empty() && *untrusted == Some(false) {
             return Some(
-                "`labels` are of untrusted text, and `untrusted = false` is for the rest".to_owned(),
+                "`labels` select untrusted text, which `untrusted = false` excludes; remove one of them"
+                    .to_owned(),
             );
         }
         let unseen = tests.iter().find(|test| !at.facts().iter().any(|fact| is_within(&test.path, fact)));
         if let Some(test) = unseen {
             let there = at.facts().join(", ");
-            return Some(format!("there is no `{}` at `{at}`, where there are: {there}", test.path));
+            return Some(format!("there is no `{}` at `{at}`, which has: {there}", test.path));
         }
         let never = times.as_ref().filter(|times| times.days.is_empty() && times.hours.is_none());
-        never.map(|_| "`zone` means nothing without `days` or `hours`".to_owned())
+        never.map(|_| "`zone` has no effect without `days` or `hours`; remove it".to_owned())
     }
 }
 
@@ -289,25 +289,27 @@ mod tests {
         check(
             &rule(PolicyPoint::Egress, PolicyDecision::Ask(ApprovalRequirement::default())),
             &expect![
-                "config.invalid: rule `r`: `ask` cannot be decided at `egress`, where there are: allow, deny, interrupt; the tool runs already: say that of the call, at `tool`"
+                "config.invalid: rule `r`: `ask` is not supported at `egress`, which supports: allow, deny, interrupt; the tool is already running: decide the call instead, at `tool`"
             ],
         );
         check(
             &rule(PolicyPoint::Turn, PolicyDecision::Interrupt { reason: String::new() }),
             &expect![
-                "config.invalid: rule `r`: `interrupt` cannot be decided at `turn`, where there are: allow, deny, ask, defer; `deny` ends the turn here"
+                "config.invalid: rule `r`: `interrupt` is not supported at `turn`, which supports: allow, deny, ask, defer; `deny` ends the turn here"
             ],
         );
         let test = |path: &str| RuleTest { path: path.to_owned(), is: Comparison::Like("*".to_owned()) };
         check(
             &Rule { tests: vec![test("/hostname")], ..rule(PolicyPoint::Egress, PolicyDecision::Allow) },
             &expect![
-                "config.invalid: rule `r`: there is no `/hostname` at `egress`, where there are: /scheme, /host, /port, /method, /path"
+                "config.invalid: rule `r`: there is no `/hostname` at `egress`, which has: /scheme, /host, /port, /method, /path"
             ],
         );
         check(
             &Rule { tool: "pay".to_owned(), ..rule(PolicyPoint::Model, PolicyDecision::Allow) },
-            &expect!["config.invalid: rule `r`: `tool` means nothing at `model`, where no tool is called"],
+            &expect![
+                "config.invalid: rule `r`: `tool` has no effect at `model`, where no tool is called; remove it"
+            ],
         );
         let set = |path: &str, value| PolicyDecision::Modify {
             set: [(path.to_owned(), value)].into(),
@@ -322,7 +324,7 @@ mod tests {
         check(
             &rule(PolicyPoint::Model, set("/options/tokens_most", json!(-1))),
             &expect![
-                "config.invalid: rule `r`: expected a whole number from 0 on for `/options/tokens_most`, got -1"
+                "config.invalid: rule `r`: expected a whole number of at least 0 for `/options/tokens_most`, got -1"
             ],
         );
         let redact = vec![Redaction { pattern: "a".to_owned(), with: String::new() }];
@@ -336,7 +338,7 @@ mod tests {
         check(
             &rule(PolicyPoint::Tool, again.clone()),
             &expect![
-                "config.invalid: rule `r`: what is judged again after a pause is a turn or a model call, not a call of a tool: it is claimed as it was decided about; leave `resume` out at `tool`"
+                "config.invalid: rule `r`: only a turn or a model call is evaluated again after a pause, not a tool call; remove `resume` at `tool`"
             ],
         );
         assert!(
@@ -347,7 +349,7 @@ mod tests {
         check(
             &Rule { labels: labels("web"), ..rule(PolicyPoint::Tool, PolicyDecision::Allow) },
             &expect![
-                "config.invalid: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands for anything"
+                "config.invalid: rule `r`: no text has the label `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, and `*` matches anything"
             ],
         );
         check(
@@ -357,7 +359,7 @@ mod tests {
                 ..rule(PolicyPoint::Tool, PolicyDecision::Allow)
             },
             &expect![
-                "config.invalid: rule `r`: `labels` are of untrusted text, and `untrusted = false` is for the rest"
+                "config.invalid: rule `r`: `labels` select untrusted text, which `untrusted = false` excludes; remove one of them"
             ],
         );
         for path in ["/args/0", "/args"] {

@@ -63,7 +63,7 @@ fn unchanged_copy_verifies() {
 #[test]
 fn a_changed_body_is_found() {
     for (n, place) in [(0, 1), (2, 3)] {
-        let expected = format!("record {place} breaks the chain: its content does not fit its hash");
+        let expected = format!("record {place} breaks the chain: its content does not match its hash");
         broken(&expected, move |_, records| {
             records[n].body = RecordBody::Inline(
                 Fact::CancelRequested { reason: "forged".to_owned(), undo: false }.encode(),
@@ -74,7 +74,7 @@ fn a_changed_body_is_found() {
 
 #[test]
 fn a_changed_time_or_turn_is_found() {
-    let expected = "record 3 breaks the chain: its content does not fit its hash";
+    let expected = "record 3 breaks the chain: its content does not match its hash";
     broken(expected, |_, records| records[2].at = Millis(2));
     broken(expected, |_, records| records[2].turn = records[1].turn);
     broken(expected, |_, records| records[2].turn = None);
@@ -82,26 +82,30 @@ fn a_changed_time_or_turn_is_found() {
 
 #[test]
 fn a_changed_hash_is_found() {
-    broken("record 3 breaks the chain: its content does not fit its hash", |_, records| {
+    broken("record 3 breaks the chain: its content does not match its hash", |_, records| {
         records[2].hash = Hash::of(b"forged");
     });
 }
 
 #[test]
 fn changed_message_marker_is_found() {
-    broken("record 3 breaks the chain: it is marked as what it is not", |_, records| records[2].node = false);
-    broken("record 1 breaks the chain: it is marked as what it is not", |_, records| records[0].node = true);
+    broken("record 3 breaks the chain: its kind does not match its content", |_, records| {
+        records[2].node = false
+    });
+    broken("record 1 breaks the chain: its kind does not match its content", |_, records| {
+        records[0].node = true
+    });
 }
 
 #[test]
 fn a_removed_record_is_found() {
     broken("record 3 breaks the chain: the next one found is 4", |_, records| drop(records.remove(2)));
-    broken("record 5 breaks the chain: the session says it has 5", |_, records| drop(records.pop()));
+    broken("record 5 breaks the chain: the session's last record is 5", |_, records| drop(records.pop()));
 }
 
 #[test]
 fn removed_record_is_found_after_renumbering() {
-    broken("record 3 breaks the chain: its content does not fit its hash", |session, records| {
+    broken("record 3 breaks the chain: its content does not match its hash", |session, records| {
         records.remove(2);
         records[2].seq = Seq(3);
         records[3].seq = Seq(4);
@@ -111,7 +115,7 @@ fn removed_record_is_found_after_renumbering() {
 
 #[test]
 fn reordered_records_are_found() {
-    broken("record 3 breaks the chain: its content does not fit its hash", |_, records| {
+    broken("record 3 breaks the chain: its content does not match its hash", |_, records| {
         records.swap(2, 3);
         (records[2].seq, records[3].seq) = (Seq(3), Seq(4));
     });
@@ -119,11 +123,11 @@ fn reordered_records_are_found() {
 
 #[test]
 fn wrong_last_record_of_session_is_found() {
-    broken("record 5 breaks the chain: the session says it has 4", |session, records| {
+    broken("record 5 breaks the chain: the session's last record is 4", |session, records| {
         records.pop();
         session.last_seq = Seq(4);
     });
-    broken("record 6 breaks the chain: the session says it has 5", |session, _| {
+    broken("record 6 breaks the chain: the session's last record is 5", |session, _| {
         session.last_hash = Hash::ZERO;
     });
 }

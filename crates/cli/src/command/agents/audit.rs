@@ -125,7 +125,7 @@ fn of_tool<'a>(contract: &'a ToolContract, package: &'a Package) -> ToolAudit<'a
 fn after_untrusted(sinks: ToolSinks<'_>, guard: TrustGuard) -> String {
     let stopped = match guard {
         TrustGuard::Open => return "it runs".to_owned(),
-        TrustGuard::Guarded => "somebody is asked",
+        TrustGuard::Guarded => "it requires an approval",
         TrustGuard::Strict => "it is refused",
     };
     match sinks {
@@ -154,7 +154,7 @@ fn lacks(contract: &ToolContract, found: ToolSinks<'_>) -> Vec<String> {
              `additionalProperties = false` in every object on the way to it"
         ),
         (ToolSinks::Call, None) => {
-            "`sinks`: name the arguments that matter, or write `sinks = \"call\"` if its mere execution matters".to_owned()
+            "`sinks`: list the sensitive arguments, or write `sinks = \"call\"` if the call itself is sensitive".to_owned()
         }
         (ToolSinks::Nothing, Some(CallSinks::Arguments(_))) if changes || contract.egress => {
             "`sinks` is empty, so untrusted text can cause any call of a tool that changes something or carries data out".to_owned()

@@ -31,7 +31,7 @@ impl AgentDeleteArgs {
         if data.json {
             terminal::json(&json!({ "kind": kind.name(), "name": name, "deleted": true }));
         } else {
-            terminal::say(&format!("{kind} {name} is deleted; its versions stay"));
+            terminal::say(&format!("{kind} {name} is deleted; its versions are kept"));
         }
         Ok(())
     }
@@ -47,7 +47,7 @@ impl AgentDeleteArgs {
         let (before, after) = (written.clone().with_configs(kept), written.with_configs(left));
         for agent in after.names() {
             if let (Ok(_), Err(error)) = (before.named(agent, None), after.named(agent, None)) {
-                let detail = format!("the agent `{agent}` could not be made any more: {}", error.detail());
+                let detail = format!("the agent `{agent}` could no longer be built: {}", error.detail());
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
         }

@@ -38,7 +38,7 @@ impl AgentImportArgs {
     pub(super) async fn run(&self, data: &GlobalArgs) -> Result<(), Error> {
         let found = self.found()?;
         for (path, why) in found.left_out() {
-            terminal::note(&format!("· {} {why} and is left out", path.display()));
+            terminal::note(&format!("· {} {why} and is skipped", path.display()));
         }
         if let Some(file) = &self.to {
             return self.write(file, &found);
@@ -177,7 +177,7 @@ fn folder_of(path: &Path) -> Result<String, Error> {
         path.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
     folder.ok_or_else(|| {
         let detail =
-            format!("{} has no folder whose name could be the agent's; pass `--name NAME`", path.display());
+            format!("{} has no parent folder to name the agent after; pass `--name NAME`", path.display());
         Error::new(Kind::InputInvalid, detail)
     })
 }

@@ -98,12 +98,11 @@ async fn pinned(client: &Client, which: &str) -> Result<PinnedPackage, Error> {
 
 async fn package(client: &Client, name: &str) -> Result<PinnedPackage, Error> {
     if is_file(name) || name.contains('@') {
-        let detail = format!(
-            "`{name}` is made on this machine; of a server, name an agent that answers there, or a turn"
-        );
+        let detail =
+            format!("`{name}` is a local agent; with `--server`, name an agent of the server, or a turn");
         return Err(Error::new(Kind::CommandLocal, detail));
     }
     client.agent(name).await?.package.ok_or_else(|| {
-        Error::new(Kind::ServerAnswerInvalid, format!("the server says nothing of what `{name}` is"))
+        Error::new(Kind::ServerAnswerInvalid, format!("the server's response lacks the package of `{name}`"))
     })
 }

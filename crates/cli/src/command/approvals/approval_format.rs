@@ -19,7 +19,7 @@ pub(super) fn question(question: &ApprovalResource) -> String {
         lines.extend(preview.lines().map(|line| format!("  would: {line}")));
     }
     if !question.labels.is_empty() {
-        lines.push(format!("  untrusted text may have asked for it: {}", question.labels));
+        lines.push(format!("  untrusted text may have caused it: {}", question.labels));
     }
     if !question.provenance.is_empty() {
         lines.push(format!("  sinks: {}", question.provenance));
@@ -38,12 +38,12 @@ pub(super) fn wanted(question: &ApprovalResource) -> String {
     let ApprovalResource { rule, expires, .. } = question;
     let rule = rule.as_ref().map(RuleId::as_str).unwrap_or_default();
     let until = expires.map(|at| format!(" until {}", formatting::when(at))).unwrap_or_default();
-    format!("rule `{rule}` wants {}{until}", who(question))
+    format!("rule `{rule}` requires approval by {}{until}", who(question))
 }
 
 fn who(ApprovalResource { who, needed, .. }: &ApprovalResource) -> String {
     match needed {
-        _ if who.is_empty() => "anybody".to_owned(),
+        _ if who.is_empty() => "anyone".to_owned(),
         1 => who.join(" or "),
         needed => format!("{needed} of {}", who.join(", ")),
     }
@@ -97,7 +97,7 @@ pub(super) fn grant(grant: &GrantResource) -> String {
     let labels = if labels.is_empty() {
         String::new()
     } else {
-        format!("\n  also where untrusted text may have asked for it: {labels}")
+        format!("\n  also if untrusted text may have caused the call: {labels}")
     };
     format!(
         "{id}\n  {tool} in {session}, where rule `{rule}` would ask{labels}\n  given {} by {}",

@@ -137,7 +137,7 @@ impl InboxController {
         *terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
         let arguments = match edited {
             Ok(Some(arguments)) => arguments,
-            Ok(None) => return Ok("nothing was changed, so nothing was decided".to_owned()),
+            Ok(None) => return Ok("the arguments were not changed, so nothing was decided".to_owned()),
             Err(error) => return Ok(error.to_string()),
         };
         if let Err(error) = self.desk.takes(question.id, &arguments).await {
@@ -169,7 +169,7 @@ impl InboxState {
         if self.selected.is_some() && self.shown().is_none() {
             self.selected = None;
             if self.message.is_empty() {
-                "it was decided or changed elsewhere".clone_into(&mut self.message);
+                "it was already decided, or changed by someone else".clone_into(&mut self.message);
             }
         }
     }
@@ -212,7 +212,7 @@ impl InboxState {
             KeyCode::Char('J') | KeyCode::PageDown => self.scrolled = self.scrolled.saturating_add(5),
             KeyCode::Char('K') | KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(5),
             KeyCode::Char('a' | 's' | 'd' | 'e') if self.shown().is_none() => {
-                "nothing is selected; j and k go to a question".clone_into(&mut self.message);
+                "no call is selected; select one with j and k".clone_into(&mut self.message);
             }
             KeyCode::Char('a') => return InboxAction::Say(ApprovalVerdict::Approve),
             KeyCode::Char('s') => return InboxAction::Say(ApprovalVerdict::ApproveForSession),

@@ -52,7 +52,7 @@ pub(super) fn play(dir: Option<PathBuf>, seed: Option<u64>) -> Result<(), Error>
         .say();
     terminal::say(&format!("One turn, one input: \"{INPUT}\""));
     terminal::say(
-        "Its process is killed with SIGKILL at random effects. Each new process goes on from the journal.",
+        "Its process is killed with SIGKILL at random effects. Each new process continues from the journal.",
     );
     let mut theatre = DemoRun::new(dir, DemoRng::of(seed))?;
     let end = loop {
@@ -96,7 +96,7 @@ struct DemoRun {
 impl DemoRun {
     fn new(dir: PathBuf, mut dice: DemoRng) -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(|cause| {
-            Error::new(Kind::IoFailed, format!("the program does not find itself: {cause}"))
+            Error::new(Kind::IoFailed, format!("the path of this program is unknown: {cause}"))
         })?;
         let kills = KILLS + usize::try_from(dice.below(3)).unwrap_or(0);
         let doomed = dice.distinct(kills, STEPS).into_iter().collect();
@@ -124,7 +124,7 @@ impl DemoRun {
                 Ok(progress) => progress,
                 Err(RecvTimeoutError::Timeout) => match death {
                     Some((_, during)) => return self.kill(process, &during).map(|()| None),
-                    None => return Err(broken(&process.kill(), "said nothing for too long")),
+                    None => return Err(broken(&process.kill(), "printed nothing for too long")),
                 },
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(broken(&process.end(), "ended before the turn did"));

@@ -25,9 +25,9 @@ pub(super) async fn report(outcome: &DemoOutcome) -> Result<(), Error> {
             OutputLine::new().ink(TextStyle::Bold, "answer").say();
             terminal::say(&format!("  {text}"));
         }
-        end => broken.push(format!("the turn ended otherwise: {}", end.name())),
+        end => broken.push(format!("the turn did not end with an answer: {}", end.name())),
     }
-    let title = format!("what really happened, as the tools saw it, over {} kills", outcome.kills);
+    let title = format!("how often the tools were executed, over {} kills", outcome.kills);
     OutputLine::new().ink(TextStyle::Bold, &title).say();
     let seen = execution_log::read(&outcome.dir.join(WITNESS))?;
     let asked = calls(&store, &session).await?;
@@ -55,16 +55,16 @@ pub(super) async fn report(outcome: &DemoOutcome) -> Result<(), Error> {
         broken.push(format!("the input was accepted {} times", session.turns));
     }
     if outcome.kills < KILLS_LEAST {
-        broken.push(format!("only {} kills came to pass", outcome.kills));
+        broken.push(format!("only {} kills happened", outcome.kills));
     }
     let records = store.verify(session.id).await?;
-    terminal::say(&format!("the hash chain over {records} records is whole"));
+    terminal::say(&format!("the hash chain over {records} records is intact"));
     unknown(&store, outcome).await?;
     look_around(outcome);
     if broken.is_empty() {
         return Ok(());
     }
-    Err(Error::new(Kind::Internal, format!("a promise was broken: {}", broken.join("; "))))
+    Err(Error::new(Kind::Internal, format!("a guarantee was violated: {}", broken.join("; "))))
 }
 
 /// Counts the calls of each tool in the journal.
@@ -107,7 +107,7 @@ async fn unknown(store: &SqliteStore, outcome: &DemoOutcome) -> Result<(), Error
     for call in store.unknown(Limits::default().page_rows).await? {
         OutputLine::new()
             .ink(TextStyle::Warning, &format!("`{}` was killed while it ran", call.tool))
-            .text("; nobody knows whether it happened, so it was not repeated. Find out, then say so:")
+            .text("; its outcome is unknown, so it was not repeated. Find out whether it happened, then record it:")
             .say();
         let settle = format!("{} unknown settle {}", program(outcome), call.call);
         terminal::say(&format!("  {settle} --happened JSON | --did-not-happen"));
@@ -122,7 +122,7 @@ fn program(outcome: &DemoOutcome) -> String {
 }
 
 fn look_around(outcome: &DemoOutcome) {
-    terminal::say("everything is kept; look around:");
+    terminal::say("the files are kept; to inspect them:");
     for command in ["sessions show demo", "events demo", "unknown", "verify", "doctor"] {
         terminal::say(&format!("  {} {command}", program(outcome)));
     }

@@ -37,12 +37,12 @@ impl DemoScreen {
         self.tell_replayed();
         match progress {
             DemoProgress::Accepted { turn, duplicate: false, .. } => {
-                good("accepted", &format!("{turn}; from here on it is not lost"));
+                good("accepted", &format!("{turn}; the input is durable"));
             }
-            DemoProgress::Accepted { .. } => faint("accepted", "before; it is the same turn"),
+            DemoProgress::Accepted { .. } => faint("accepted", "already; it is the same turn"),
             DemoProgress::Replayed(_) => {}
             DemoProgress::Interrupted(step) => {
-                odd("interrupted", &format!("{}: begun, and not answered", step.name));
+                odd("interrupted", &format!("{}: started, but not finished", step.name));
             }
             DemoProgress::Begun { step, .. } => {
                 let again = if self.begun.insert(step.key.clone()) { "" } else { ", again" };
@@ -52,7 +52,7 @@ impl DemoScreen {
                 good("answered", &format!("{} → {outcome}", step.name));
             }
             DemoProgress::Parked { .. } => {
-                odd("parked", "until somebody outside answers; it needs no process for that");
+                odd("parked", "until it is completed from outside; meanwhile, no process is needed");
             }
             DemoProgress::Ended { end, .. } => good("ended", end.name()),
         }

@@ -95,7 +95,7 @@ impl DemoWorkerArgs {
 }
 
 fn died(cause: &tokio::task::JoinError) -> Error {
-    Error::new(Kind::Internal, format!("a watcher died: {cause}"))
+    Error::new(Kind::Internal, format!("a watcher thread stopped: {cause}"))
 }
 
 fn orders() -> Result<Vec<DemoInput>, Error> {

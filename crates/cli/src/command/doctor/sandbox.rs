@@ -7,8 +7,10 @@ pub(super) fn report() {
     let Protections { landlock, namespaces, environment, cgroup } = protections();
     let told = match landlock {
         LandlockReach::Missing => "missing: `shell` and MCP servers with `sandbox` do not start",
-        LandlockReach::Files => "commands are kept in their directories",
-        LandlockReach::FilesAndSignals => "commands are kept in their directories and signal nobody outside",
+        LandlockReach::Files => "commands are restricted to their directories",
+        LandlockReach::FilesAndSignals => {
+            "commands are restricted to their directories and cannot signal other processes"
+        }
     };
     fact("landlock", told);
     match namespaces {
@@ -24,9 +26,9 @@ pub(super) fn report() {
         ),
     }
     let told = if cgroup {
-        "programs without walls end at once"
+        "unsandboxed programs are killed together"
     } else {
-        "none: programs without walls are killed one by one"
+        "none: unsandboxed programs are killed one by one"
     };
     fact("cgroup", told);
     let told = match environment {

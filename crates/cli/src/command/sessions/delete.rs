@@ -39,7 +39,7 @@ impl SessionDeleteArgs {
 /// Asks for a confirmation on the terminal.
 fn is_meant(session: &SessionView) -> Result<bool, Error> {
     if !io::stdin().is_terminal() {
-        let detail = "nobody is there to ask whether the session may be deleted; `--yes` says so";
+        let detail = "standard input is not a terminal, so the deletion cannot be confirmed; pass `--yes`";
         return Err(Error::new(Kind::InputInvalid, detail));
     }
     let turns = count(session.turns as usize, "turn", "turns");

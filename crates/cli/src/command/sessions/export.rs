@@ -109,7 +109,7 @@ impl RecordCounter {
 /// Writes the archive under a temporary name, and renames it when it is complete.
 async fn to_file(export: ArchiveStream, path: &Path) -> Result<(), Error> {
     if path.exists() {
-        let detail = format!("{} is there already; name another file or remove it", path.display());
+        let detail = format!("{} exists already; name another file or remove it", path.display());
         return Err(Error::new(Kind::IoFailed, detail));
     }
     let mut partial = path.as_os_str().to_owned();

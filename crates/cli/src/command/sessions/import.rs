@@ -52,9 +52,7 @@ impl SessionImportArgs {
         let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn", "turns");
         terminal::note(&format!("· {turns}, {records} records"));
         if closed > 0 {
-            terminal::note(&format!(
-                "· {closed} not over when it was exported, and closed here; nothing of it is driven"
-            ));
+            terminal::note(&format!("· unfinished turns, closed without running: {closed}"));
         }
         Ok(())
     }

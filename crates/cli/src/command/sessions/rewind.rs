@@ -31,7 +31,7 @@ impl SessionRewindArgs {
             return Ok(());
         }
         let place = to.map_or_else(|| "the beginning".to_owned(), |seq| format!("#{seq}"));
-        terminal::say(&format!("{session}: {} stands at {place}", self.head));
+        terminal::say(&format!("{session}: {} is now at {place}", self.head));
         Ok(())
     }
 }

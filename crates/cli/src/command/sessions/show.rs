@@ -73,7 +73,7 @@ impl SessionShowArgs {
         if let Some(first) = first
             && desk.turn(first).await?.parent.is_some()
         {
-            terminal::note("· earlier messages are left out; `--all` shows them");
+            terminal::note("· earlier messages are omitted; `--all` shows them");
         }
         for HistoryTurn { records, last_in_branch: cut } in &past {
             if let Some(id) = records.first().and_then(|record| record.turn) {

@@ -10,8 +10,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Table, TableState};
 
-const KEYS: &str = "j k go · enter opens · q leaves";
-const KEYS_OPEN: &str = "j k scroll · esc goes back · q leaves";
+const KEYS: &str = "j k select · enter open · q quit";
+const KEYS_OPEN: &str = "j k scroll · esc back · q quit";
 
 /// Draws the list of sessions, or the open session.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &WatchScreen) {
@@ -31,7 +31,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, screen: &WatchScreen) {
     let block =
         Block::bordered().title(format!(" {} ", formatting::count(screen.rows.len(), "session", "sessions")));
     if screen.rows.is_empty() {
-        frame.render_widget(Paragraph::new("nothing runs and nothing waits").block(block), area);
+        frame.render_widget(Paragraph::new("no session is running or waiting").block(block), area);
         return;
     }
     let widths = [
@@ -151,11 +151,11 @@ mod tests {
         let screen = WatchScreen { rows: vec![row], ..WatchScreen::default() };
         expect![[r#"
             ┌ 1 session ───────────────────────────────────────────────────────────────────────────────────────────────────────────┐
-            │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST WORDS                │
+            │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST MESSAGE              │
             │parked   ann                  clerk        approval of pay              42       $0         I \u{202e}shall.          │
             └──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-             j k go · enter opens · q leaves
+             j k select · enter open · q quit
         "#]].assert_eq(&drawn(&screen, 120, 6));
     }
 
@@ -191,7 +191,7 @@ mod tests {
             │                                                          │
             └──────────────────────────────────────────────────────────┘
 
-             j k scroll · esc goes back · q leaves
+             j k scroll · esc back · q quit
         "#]]
         .assert_eq(&drawn(&screen, 60, 8));
     }

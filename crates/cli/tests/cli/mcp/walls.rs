@@ -52,8 +52,9 @@ fn only_command_mcp_servers_accept_a_sandbox() {
         | error[config.invalid]: agent.toml:2: MCP server `a`: only a `command` can have a `sandbox`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: agent.toml:2: MCP server `a`: `read` and `write` are for a server with `sandbox = true`
+        | error[config.invalid]: agent.toml:2: MCP server `a`: `read` and `write` require `sandbox = true`
         |   read on with: outlast explain config.invalid
         exit 1
-    "#]].assert_eq(&log);
+    "#]]
+    .assert_eq(&log);
 }

@@ -51,7 +51,7 @@ impl ToolCallScope {
 
     async fn approved(&self, call: PreparedCall, ask: &ApprovalRequirement) -> Result<PreparedCall, Error> {
         let definition = self.resolved_agent.catalogue.contract(&call.tool).ok_or_else(|| {
-            Error::new(Kind::ToolUnknown, format!("the tool `{}` is not here any more", call.tool))
+            Error::new(Kind::ToolUnknown, format!("the tool `{}` no longer exists here", call.tool))
         })?;
         let key = self.call.key.approval(&self.resolved_agent.form(&call, definition));
         let (effect, resolution) = match self.journal.awaited(key.clone(), WaitKind::Approval, ask.expires)? {
@@ -190,10 +190,8 @@ fn check_edited_ruling(
     if stands {
         return Ok(());
     }
-    let why = format!(
-        "with these arguments it falls under the rule `{}`, which is not what was asked",
-        ruling.rule
-    );
+    let why =
+        format!("with these arguments, the rule `{}` applies, not the rule of the request", ruling.rule);
     Err(denied(why).decided_by(ruling.to_string()))
 }
 

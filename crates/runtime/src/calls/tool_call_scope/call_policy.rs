@@ -69,7 +69,7 @@ impl ToolCallScope {
             PolicyDecision::Modify { set, .. } => Ok(with_options(options, set)),
             PolicyDecision::Ask(_) | PolicyDecision::Defer { .. } => {
                 let detail = format!(
-                    "the rule `{}` holds the question to a model up, which only the turn's own can wait for",
+                    "the rule `{}` pauses the tool's model call, but only model calls of the turn can be paused",
                     ruling.rule
                 );
                 Err(Error::new(Kind::PolicyDenied, detail).decided_by(ruling.to_string()))

@@ -54,7 +54,7 @@ impl ToolCallScope {
         if left.is_empty() {
             return Ok(());
         }
-        let detail = format!("{} of {all} calls could not be taken back: {}", left.len(), left.join("; "));
+        let detail = format!("{} of {all} calls could not be undone: {}", left.len(), left.join("; "));
         Err(Error::new(Kind::ToolFailed, detail))
     }
 
@@ -152,7 +152,7 @@ impl ToolCallScope {
         let tool = &prepared.tool;
         if let Some(ruling) = prepared.ruling.as_ref().filter(|_| prepared.is_held()) {
             let detail = format!(
-                "the rule `{}` holds `{tool}` up, which only a model's own call can wait for",
+                "the rule `{}` pauses `{tool}`, but only calls by the model can be paused",
                 ruling.rule
             );
             return Err(Error::new(Kind::PolicyDenied, detail).decided_by(ruling.to_string()));
@@ -173,7 +173,7 @@ impl ToolCallScope {
         if !self.call.trusted || !self.resolved_agent.keeps_labels() || self.resolved_agent.trusts(tool) {
             return Ok(());
         }
-        let detail = format!("what a trusted tool gives cannot come from `{tool}`, which is not trusted");
+        let detail = format!("a trusted tool cannot call `{tool}`, which is not trusted");
         Err(Error::new(Kind::PolicyDenied, detail))
     }
 
@@ -197,7 +197,7 @@ impl ToolCallScope {
             }
             AttemptEnd::Pending => {
                 let detail = format!(
-                    "`{}` waits to be completed from outside, which only a model's own call can",
+                    "`{}` is completed from outside, which is supported only for calls by the model",
                     prepared.tool
                 );
                 Err(Error::new(Kind::ToolFailed, detail))

@@ -56,17 +56,17 @@ fn name_resolving_to_non_public_address_is_denied() {
     ];
     let log: String = hosts.iter().map(|host| line(&get(&egress, &format!("http://{host}/")))).collect();
     expect![[r"
-        egress.denied: `public.test` leads to an address that is in a private network
-        egress.denied: `mixed.test` leads to an address that is in a private network
-        egress.denied: `mixed6.test` leads to an address that is in a private network of IPv6
-        egress.denied: `mapped.test` leads to an address that is on this machine
-        egress.denied: `nat64.test` leads to an address that is on this link only
-        egress.denied: `metadata.test` leads to an address that is on this link only
-        egress.denied: `zero.test` leads to an address that is nobody's
+        egress.denied: `public.test` resolves to an address that is in a private network
+        egress.denied: `mixed.test` resolves to an address that is in a private network
+        egress.denied: `mixed6.test` resolves to an address that is in a private network of IPv6
+        egress.denied: `mapped.test` resolves to an address that is on this machine
+        egress.denied: `nat64.test` resolves to an address that is link-local
+        egress.denied: `metadata.test` resolves to an address that is link-local
+        egress.denied: `zero.test` resolves to an address that is unspecified
         egress.unreachable: `none.test` has no address
-        egress.denied: `named.test` leads to an address that is on this link only
-        egress.denied: `localhost` leads to an address that is on this machine
-        egress.unreachable: `unknown.test` cannot be looked up: it is not on stage
+        egress.denied: `named.test` resolves to an address that is link-local
+        egress.denied: `localhost` resolves to an address that is on this machine
+        egress.unreachable: `unknown.test` cannot be resolved: it is not on stage
     "]]
     .assert_eq(&log);
     assert_eq!(names.asked(), hosts);
@@ -85,7 +85,7 @@ fn every_new_connection_checks_its_address() {
     let egress = egress(&names, &[format!("flip.test:{}", server.port())]);
     let url = format!("http://flip.test:{}/", server.port());
     let log = [get(&egress, &url), get(&egress, &url)].map(|got| line(&got)).concat();
-    assert_eq!(log, "200 hi\negress.denied: `flip.test` leads to an address that is on this link only\n");
+    assert_eq!(log, "200 hi\negress.denied: `flip.test` resolves to an address that is link-local\n");
 }
 
 #[test]

@@ -38,12 +38,12 @@ fn redirect_to_private_address_is_denied() {
         egress.denied: `http://127.0.0.1:PORT/` is not reached: this address is on this machine
         egress.denied: `http://127.0.0.1:PORT/` is not reached: this address is on this machine
         egress.denied: `http://127.0.0.1:PORT/` is not reached: this address is on this machine
-        egress.denied: `inside.test` leads to an address that is in a private network
+        egress.denied: `inside.test` resolves to an address that is in a private network
         egress.denied: `http://[::1]/` is not reached: this address is on this machine
-        egress.denied: `file:` is not reached: only `https:` and `http:` are
-        egress.denied: `gopher://127.0.0.1/` is not reached: only `https:` and `http:` are
+        egress.denied: `file:` is not reached: only `https:` and `http:` are supported
+        egress.denied: `gopher://127.0.0.1/` is not reached: only `https:` and `http:` are supported
         egress.denied: `http://example.com/` is not reached: a name or password in a URL is not sent; pass it in a header
-        tool.failed: `http://outside.test:PORT/` leads to no URL
+        tool.failed: `http://outside.test:PORT/` redirects to an invalid URL
     "]].assert_eq(&log);
     assert_eq!(inside.asked(), [""; 0]);
 }
@@ -58,13 +58,13 @@ fn redirect_from_https_to_http_is_denied() {
         Err(error) => format!("{place} → {error}\n"),
     });
     expect![[r"
-        http://example.com/ → egress.denied: `http://example.com/` is not reached: a redirect leads there from an encrypted connection, and it is not
+        http://example.com/ → egress.denied: `http://example.com/` is not reached: a redirect from an encrypted connection leads to an unencrypted one
         https://example.org/x → https://example.org/x
         /c → https://example.com/c
         c → https://example.com/a/c
         ?d → https://example.com/a/b?d
         //example.net → https://example.net/
-        http:/e → egress.denied: `http://e/` is not reached: a redirect leads there from an encrypted connection, and it is not
+        http:/e → egress.denied: `http://e/` is not reached: a redirect from an encrypted connection leads to an unencrypted one
     "]].assert_eq(&log.concat());
 }
 

@@ -62,10 +62,10 @@ fn an_encoded_answer_is_decoded() {
         200 two members
         200 zlib
         200 plain
-        tool.failed: the answer is encoded as `br`, which was not asked for
-        tool.failed: the answer is encoded as `gzip, gzip`, which was not asked for
-        egress.unreachable: the answer cannot be decoded: invalid gzip header
-        egress.unreachable: the answer cannot be decoded: corrupt gzip stream does not have a matching checksum
+        tool.failed: the response has the encoding `br`, which is not supported
+        tool.failed: the response has the encoding `gzip, gzip`, which is not supported
+        egress.unreachable: the response cannot be decoded: invalid gzip header
+        egress.unreachable: the response cannot be decoded: corrupt gzip stream does not have a matching checksum
     "]].assert_eq(&log.concat());
 }
 
@@ -76,7 +76,7 @@ fn decompression_bomb_is_stopped_early() {
     assert!(bomb.len() < 128 << 10, "{}", bomb.len());
     assert_eq!(
         shown(&Server::says(encoded("gzip", &bomb[..1_500]))),
-        "limit.exceeded: decoded_ratio is limited to 20, but 1500 bytes became 65536 already\n"
+        "limit.exceeded: decoded_ratio is limited to 20, but 1500 bytes already expanded to 65536\n"
     );
     // With enough received bytes the ratio is fine, and the size limit applies.
     let fetched = got(&Server::says(encoded("gzip", &bomb))).unwrap();
@@ -107,7 +107,7 @@ fn announced_content_length_is_not_preallocated() {
     let server = Server::says(b"HTTP/1.1 200 OK\r\ncontent-length: 10737418240\r\n\r\nfirst".to_vec());
     assert_eq!(
         shown(&server),
-        "egress.unreachable: `http://far.test:PORT/` cannot be reached: was silent for too long\n"
+        "egress.unreachable: `http://far.test:PORT/` cannot be reached: sent nothing for too long\n"
     );
 }
 
@@ -126,9 +126,9 @@ fn slow_response_times_out() {
         shown(&Server::start(|_, _| std::thread::sleep(Duration::from_secs(2)))),
     ];
     expect![[r"
-        egress.unreachable: `http://far.test:PORT/` took longer than the 1.5 s it may
-        egress.unreachable: `http://far.test:PORT/` cannot be reached: was silent for too long
-        egress.unreachable: `http://far.test:PORT/` cannot be reached: was silent for too long
+        egress.unreachable: `http://far.test:PORT/` took longer than 1.5 s
+        egress.unreachable: `http://far.test:PORT/` cannot be reached: sent nothing for too long
+        egress.unreachable: `http://far.test:PORT/` cannot be reached: sent nothing for too long
     "]]
     .assert_eq(&log.concat());
 }

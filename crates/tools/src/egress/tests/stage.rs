@@ -105,7 +105,7 @@ impl NameResolver for Names {
         asked.push(name.to_owned());
         let found = self.addresses.get(name).and_then(|answers| answers.get(before).or(answers.last()));
         Box::pin(ready(found.cloned().ok_or_else(|| {
-            Error::new(Kind::EgressUnreachable, format!("`{name}` cannot be looked up: it is not on stage"))
+            Error::new(Kind::EgressUnreachable, format!("`{name}` cannot be resolved: it is not on stage"))
         })))
     }
 }

@@ -16,9 +16,9 @@ fn hosts(names: &[&str]) -> Vec<HostRule> {
 
 /// The expected classes of addresses, with both ends of every network.
 const ADDRESSES: &str = "\
-0.0.0.0 is nobody's
-0.0.0.1 is nobody's
-0.255.255.255 is nobody's
+0.0.0.0 is unspecified
+0.0.0.1 is unspecified
+0.255.255.255 is unspecified
 1.1.1.1 is public
 8.8.8.8 is public
 9.255.255.255 is public
@@ -35,11 +35,11 @@ const ADDRESSES: &str = "\
 127.255.255.255 is on this machine
 128.0.0.0 is public
 168.63.129.15 is public
-168.63.129.16 is on this link only
+168.63.129.16 is link-local
 169.253.255.255 is public
-169.254.0.0 is on this link only
-169.254.169.254 is on this link only
-169.254.255.255 is on this link only
+169.254.0.0 is link-local
+169.254.169.254 is link-local
+169.254.255.255 is link-local
 169.255.0.0 is public
 172.15.255.255 is public
 172.16.0.0 is in a private network
@@ -62,18 +62,18 @@ const ADDRESSES: &str = "\
 198.51.100.1 is reserved
 203.0.113.1 is reserved
 223.255.255.255 is public
-224.0.0.1 is for many at once
-239.255.255.255 is for many at once
+224.0.0.1 is a multicast address
+239.255.255.255 is a multicast address
 240.0.0.1 is reserved
 255.255.255.254 is reserved
-255.255.255.255 is for many at once
-:: is nobody's
+255.255.255.255 is a multicast address
+:: is unspecified
 ::1 is on this machine
 ::2 is reserved
 ::7f00:1 is reserved
 ::ffff:127.0.0.1 is on this machine
 ::ffff:8.8.8.8 is public
-::ffff:169.254.169.254 is on this link only
+::ffff:169.254.169.254 is link-local
 ::ffff:0:10.0.0.1 is in a private network
 64:ff9b::7f00:1 is on this machine
 64:ff9b::808:808 is public
@@ -100,10 +100,10 @@ fbff::1 is reserved
 fc00::1 is in a private network of IPv6
 fd00:ec2::254 is in a private network of IPv6
 fe00::1 is reserved
-fe80::1 is on this link only
-febf::1 is on this link only
-fec0::1 is on this link only
-ff02::1 is for many at once
+fe80::1 is link-local
+febf::1 is link-local
+fec0::1 is link-local
+ff02::1 is a multicast address
 ";
 
 #[test]
@@ -180,7 +180,7 @@ fn address_checks_cover_every_spelling() {
             http://%31%32%37.0.0.1/ → egress.denied: `http://127.0.0.1/` is not reached: this address is on this machine
             http://[::ffff:7f00:1]/ → egress.denied: `http://[::ffff:7f00:1]/` is not reached: this address is on this machine
             http://[::ffff:127.0.0.1]/ → egress.denied: `http://[::ffff:7f00:1]/` is not reached: this address is on this machine
-            http://[::]/ → egress.denied: `http://[::]/` is not reached: this address is nobody's
+            http://[::]/ → egress.denied: `http://[::]/` is not reached: this address is unspecified
             http://[::1]/ → egress.denied: `http://[::1]/` is not reached: this address is on this machine
             http://[0:0:0:0:0:0:0:1]/ → egress.denied: `http://[::1]/` is not reached: this address is on this machine
             http://[::127.0.0.1]/ → egress.denied: `http://[::7f00:1]/` is not reached: this address is reserved
@@ -189,9 +189,9 @@ fn address_checks_cover_every_spelling() {
             http://[2001:0:7f00:1::]/ → egress.denied: `http://[2001:0:7f00:1::]/` is not reached: this address is behind a tunnel
             http://[fe80::1%25eth0]/ → input.invalid: expected a URL like `https://example.com/page`, got `http://[fe80::1%25eth0]/`: invalid IPv6 address
             http://[fe80::1%eth0]/ → input.invalid: expected a URL like `https://example.com/page`, got `http://[fe80::1%eth0]/`: invalid IPv6 address
-            http://0/ → egress.denied: `http://0.0.0.0/` is not reached: this address is nobody's
-            http://0.0.0.0/ → egress.denied: `http://0.0.0.0/` is not reached: this address is nobody's
-            http://1/ → egress.denied: `http://0.0.0.1/` is not reached: this address is nobody's
+            http://0/ → egress.denied: `http://0.0.0.0/` is not reached: this address is unspecified
+            http://0.0.0.0/ → egress.denied: `http://0.0.0.0/` is not reached: this address is unspecified
+            http://1/ → egress.denied: `http://0.0.0.1/` is not reached: this address is unspecified
             http://4294967296/ → input.invalid: expected a URL like `https://example.com/page`, got `http://4294967296/`: invalid IPv4 address
             http://256.0.0.1/ → input.invalid: expected a URL like `https://example.com/page`, got `http://256.0.0.1/`: invalid IPv4 address
             http://0x100.1/ → input.invalid: expected a URL like `https://example.com/page`, got `http://0x100.1/`: invalid IPv4 address
@@ -204,7 +204,7 @@ fn address_checks_cover_every_spelling() {
             http://127.0.0.1#@example.com/ → egress.denied: `http://127.0.0.1/` is not reached: this address is on this machine
             http://127.0.0.1\\@example.com/ → egress.denied: `http://127.0.0.1/@example.com/` is not reached: this address is on this machine
             http://3232235521/ → egress.denied: `http://192.168.0.1/` is not reached: this address is in a private network
-            http://0xA9FEA9FE/ → egress.denied: `http://169.254.169.254/` is not reached: this address is on this link only
+            http://0xA9FEA9FE/ → egress.denied: `http://169.254.169.254/` is not reached: this address is link-local
         "]],
     );
 }
@@ -248,20 +248,20 @@ fn only_http_urls_on_standard_ports_are_reached() {
             https://EXAMPLE.com./ → https://example.com/
             https://bücher.example/ → https://xn--bcher-kva.example/
             https://example.com:443/ → https://example.com/
-            http://example.com:443/ → egress.denied: `http://example.com:443/` is not reached: port 443 is reached only on hosts that are allowed with it
-            https://example.com:8443/ → egress.denied: `https://example.com:8443/` is not reached: port 8443 is reached only on hosts that are allowed with it
-            http://example.com:0/ → egress.denied: `http://example.com:0/` is not reached: port 0 is reached only on hosts that are allowed with it
-            ftp://example.com/ → egress.denied: `ftp://example.com/` is not reached: only `https:` and `http:` are
-            file:///etc/passwd → egress.denied: `file:` is not reached: only `https:` and `http:` are
-            unix:/var/run/docker.sock → egress.denied: `unix:` is not reached: only `https:` and `http:` are
-            http+unix://%2Fvar%2Frun%2Fdocker.sock/ → egress.denied: `http+unix://%2Fvar%2Frun%2Fdocker.sock/` is not reached: only `https:` and `http:` are
-            gopher://example.com/ → egress.denied: `gopher://example.com/` is not reached: only `https:` and `http:` are
-            data:text/plain,hi → egress.denied: `data:` is not reached: only `https:` and `http:` are
-            javascript:alert(1) → egress.denied: `javascript:` is not reached: only `https:` and `http:` are
-            ws://example.com/ → egress.denied: `ws://example.com/` is not reached: only `https:` and `http:` are
+            http://example.com:443/ → egress.denied: `http://example.com:443/` is not reached: port 443 is allowed only for hosts that are listed with it
+            https://example.com:8443/ → egress.denied: `https://example.com:8443/` is not reached: port 8443 is allowed only for hosts that are listed with it
+            http://example.com:0/ → egress.denied: `http://example.com:0/` is not reached: port 0 is allowed only for hosts that are listed with it
+            ftp://example.com/ → egress.denied: `ftp://example.com/` is not reached: only `https:` and `http:` are supported
+            file:///etc/passwd → egress.denied: `file:` is not reached: only `https:` and `http:` are supported
+            unix:/var/run/docker.sock → egress.denied: `unix:` is not reached: only `https:` and `http:` are supported
+            http+unix://%2Fvar%2Frun%2Fdocker.sock/ → egress.denied: `http+unix://%2Fvar%2Frun%2Fdocker.sock/` is not reached: only `https:` and `http:` are supported
+            gopher://example.com/ → egress.denied: `gopher://example.com/` is not reached: only `https:` and `http:` are supported
+            data:text/plain,hi → egress.denied: `data:` is not reached: only `https:` and `http:` are supported
+            javascript:alert(1) → egress.denied: `javascript:` is not reached: only `https:` and `http:` are supported
+            ws://example.com/ → egress.denied: `ws://example.com/` is not reached: only `https:` and `http:` are supported
             https://user:secret@example.com/ → egress.denied: `https://example.com/` is not reached: a name or password in a URL is not sent; pass it in a header
             https://user@example.com/ → egress.denied: `https://example.com/` is not reached: a name or password in a URL is not sent; pass it in a header
-            https://a..b/ → egress.denied: `https://a..b/` is not reached: this is no name of a host
+            https://a..b/ → egress.denied: `https://a..b/` is not reached: this is not a valid host name
             https:// → input.invalid: expected a URL like `https://example.com/page`, got `https://`: empty host
             https:///path → https://path/
             example.com → input.invalid: expected a URL like `https://example.com/page`, got `example.com`: relative URL without a base
@@ -277,7 +277,7 @@ fn only_http_urls_on_standard_ports_are_reached() {
         &EgressRules::public(),
         &[&format!("https://{}.com/", "a".repeat(64))],
         &expect![[r"
-        https://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.com/ → egress.denied: `https://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.com/` is not reached: this is no name of a host
+        https://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.com/ → egress.denied: `https://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.com/` is not reached: this is not a valid host name
     "]],
     );
     assert_eq!(
@@ -316,19 +316,19 @@ fn allow_list_limits_reachable_hosts() {
         &expect![[r"
             https://example.com/ → https://example.com/
             https://EXAMPLE.com./ → https://example.com/
-            https://www.example.com/ → egress.denied: `https://www.example.com/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
-            https://example.com.evil.net/ → egress.denied: `https://example.com.evil.net/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
-            https://example.com:8443/ → egress.denied: `https://example.com:8443/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            https://www.example.com/ → egress.denied: `https://www.example.com/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            https://example.com.evil.net/ → egress.denied: `https://example.com.evil.net/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            https://example.com:8443/ → egress.denied: `https://example.com:8443/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
             https://a.example.org/ → https://a.example.org/
             https://a.b.example.org/ → https://a.b.example.org/
-            https://example.org/ → egress.denied: `https://example.org/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
-            https://evilexample.org/ → egress.denied: `https://evilexample.org/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
-            https://.example.org/ → egress.denied: `https://.example.org/` is not reached: this is no name of a host
-            https://api.example.net/ → egress.denied: `https://api.example.net/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            https://example.org/ → egress.denied: `https://example.org/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            https://evilexample.org/ → egress.denied: `https://evilexample.org/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            https://.example.org/ → egress.denied: `https://.example.org/` is not reached: this is not a valid host name
+            https://api.example.net/ → egress.denied: `https://api.example.net/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
             https://api.example.net:8443/ → https://api.example.net:8443/
             http://1.1.1.1:81/ → http://1.1.1.1:81/
             http://0x1010101:81/ → http://1.1.1.1:81/
-            http://1.0.0.1/ → egress.denied: `http://1.0.0.1/` is not reached: only these hosts may be reached: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
+            http://1.0.0.1/ → egress.denied: `http://1.0.0.1/` is not reached: only these hosts are allowed: example.com, *.example.org, api.example.net:8443, 1.1.1.1:*
         "]],
     );
 }
@@ -355,11 +355,11 @@ fn private_host_is_reached_only_when_listed() {
         ],
         &expect![[r"
             https://intranet.example/ → https://intranet.example/
-            https://intranet.example:22/ → egress.denied: `https://intranet.example:22/` is not reached: this private host may not be reached on port 22
+            https://intranet.example:22/ → egress.denied: `https://intranet.example:22/` is not reached: this private host is not allowed on port 22
             http://127.0.0.1:8080/ → http://127.0.0.1:8080/
             http://127.1:8080/ → http://127.0.0.1:8080/
-            http://127.0.0.1/ → egress.denied: `http://127.0.0.1/` is not reached: this private host may not be reached on port 80
-            http://127.0.0.1:6379/ → egress.denied: `http://127.0.0.1:6379/` is not reached: this private host may not be reached on port 6379
+            http://127.0.0.1/ → egress.denied: `http://127.0.0.1/` is not reached: this private host is not allowed on port 80
+            http://127.0.0.1:6379/ → egress.denied: `http://127.0.0.1:6379/` is not reached: this private host is not allowed on port 6379
             http://127.0.0.2:8080/ → egress.denied: `http://127.0.0.2:8080/` is not reached: this address is on this machine
             http://[::1]:9/ → http://[::1]:9/
             http://10.0.0.1/ → http://10.0.0.1/

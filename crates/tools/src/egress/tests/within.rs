@@ -34,19 +34,19 @@ fn allow_lists_only_narrow_egress() {
     expect![[r"
         wide: https://a.example.com/x is reached
         narrowed: https://a.example.com/x is reached
-        nothing: `https://a.example.com/x` is not reached: the network of the agent is narrowed to: none
+        nothing: `https://a.example.com/x` is not reached: the network of the agent is restricted to: none
         wide: https://c.example.com/x is reached
-        narrowed: `https://c.example.com/x` is not reached: the network of the agent is narrowed to: a.example.com, b.example.com, db.local, other.com
-        nothing: `https://c.example.com/x` is not reached: the network of the agent is narrowed to: none
-        wide: `https://other.com/` is not reached: only these hosts may be reached: *.example.com
-        narrowed: `https://other.com/` is not reached: only these hosts may be reached: *.example.com
-        nothing: `https://other.com/` is not reached: the network of the agent is narrowed to: none
+        narrowed: `https://c.example.com/x` is not reached: the network of the agent is restricted to: a.example.com, b.example.com, db.local, other.com
+        nothing: `https://c.example.com/x` is not reached: the network of the agent is restricted to: none
+        wide: `https://other.com/` is not reached: only these hosts are allowed: *.example.com
+        narrowed: `https://other.com/` is not reached: only these hosts are allowed: *.example.com
+        nothing: `https://other.com/` is not reached: the network of the agent is restricted to: none
         wide: http://db.local:5432/ is reached
-        narrowed: `http://db.local:5432/` is not reached: the network of the agent is narrowed to: *.example.com, other.com
-        nothing: `http://db.local:5432/` is not reached: the network of the agent is narrowed to: none
-        wide: `https://b.example.com:8443/` is not reached: only these hosts may be reached: *.example.com
-        narrowed: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: *.example.com, other.com
-        nothing: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: none
+        narrowed: `http://db.local:5432/` is not reached: the network of the agent is restricted to: *.example.com, other.com
+        nothing: `http://db.local:5432/` is not reached: the network of the agent is restricted to: none
+        wide: `https://b.example.com:8443/` is not reached: only these hosts are allowed: *.example.com
+        narrowed: `https://b.example.com:8443/` is not reached: the network of the agent is restricted to: *.example.com, other.com
+        nothing: `https://b.example.com:8443/` is not reached: the network of the agent is restricted to: none
     "]]
     .assert_eq(&log);
     assert!(rules.within(&NetworkAllowList::only(["no host"])).is_err());

@@ -33,9 +33,12 @@ pub(super) fn edit(arguments: &Value) -> Result<Option<Value>, Error> {
 
 fn read(path: &Path) -> Result<Value, Error> {
     let text = fs::read_to_string(path)
-        .map_err(|cause| Error::new(Kind::IoFailed, format!("what was edited cannot be read: {cause}")))?;
+        .map_err(|cause| Error::new(Kind::IoFailed, format!("the edited file cannot be read: {cause}")))?;
     serde_json::from_str(&text).map_err(|cause| {
-        Error::new(Kind::InputInvalid, format!("what was edited is no JSON: {cause}; nothing was decided"))
+        Error::new(
+            Kind::InputInvalid,
+            format!("the edited text is not valid JSON: {cause}; nothing was decided"),
+        )
     })
 }
 
@@ -45,7 +48,7 @@ struct ArgumentsTempFile(PathBuf);
 impl ArgumentsTempFile {
     fn new(arguments: &Value) -> Result<Self, Error> {
         let failed = |cause: std::io::Error| {
-            Error::new(Kind::IoFailed, format!("a file for the editor cannot be made: {cause}"))
+            Error::new(Kind::IoFailed, format!("a file for the editor cannot be created: {cause}"))
         };
         let unique = SessionId::fresh(SystemClock.now(), SystemEntropy.random_id_bytes());
         let name = format!("outlast-{unique}.json");

@@ -11,19 +11,19 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, List, ListState, Paragraph, Wrap};
 
 const KEYS: &str =
-    "a approve  s for the session  d deny  e edit  j/k next/previous  J/K scroll  ? help  q leave";
+    "a approve  s for the session  d deny  e edit  j/k next/previous  J/K scroll  ? help  q quit";
 
 const HELP: &str = "\
 a  approve: the call runs exactly as it is shown
-s  approve for the rest of the session: nobody is asked again about
-   calls of this tool that this rule asks about, unless the tool, the
-   rule or the policy changes, or untrusted text asks for them
-d  deny, with a reason that the model is told; Esc gives up
-e  change the arguments in $EDITOR and approve what you leave there;
-   votes of others for the old arguments are void
+s  approve for the rest of the session: no approval is needed for more
+   calls of this tool under the same rule, unless the tool, the rule or
+   the policy changes, or untrusted text may have caused the call
+d  deny, with a reason that the model receives; Esc cancels
+e  edit the arguments in $EDITOR and approve the edited ones;
+   earlier approvals of the old arguments no longer count
 j  next        k  previous       (arrow keys too)
 J  scroll down K  scroll up      (page keys too)
-q  leave
+q  quit
 
 Any key closes this.";
 
@@ -70,7 +70,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, state: &InboxState) {
     let text = match state.shown() {
         Some(question) => text_of(question, state.costs.as_ref()),
         None if state.questions.is_empty() => Text::from("nothing waits for an approval"),
-        None => Text::from("nothing is selected; j and k go to a question"),
+        None => Text::from("no call is selected; select one with j and k"),
     };
     let title = state.shown().map(|question| format!(" {} ", question.id)).unwrap_or_default();
     let shown = Paragraph::new(text).wrap(Wrap { trim: false }).scroll((state.scrolled, 0));
@@ -89,7 +89,7 @@ fn text_of(question: &ApprovalResource, costs: Option<&QuestionCosts>) -> Text<'
         lines.extend(preview.lines().map(|line| Line::from(format!("  {}", plain(line)))));
     }
     if !question.labels.is_empty() {
-        lines.push(entry("untrusted text may have asked", &question.labels.to_string()));
+        lines.push(entry("untrusted text may have caused it", &question.labels.to_string()));
     }
     if !question.provenance.is_empty() {
         lines.push(entry("sinks", &question.provenance.to_string()));
