@@ -29,6 +29,7 @@ expires_s = 3600
 
 const SCRIPT: &str = "\
     when slowly\nsay one two three four five six seven eight nine ten\ndelay 1s\nsay eleven twelve
+    when wrong\nerror model.rejected the request is wrong
     when pay\nsay I shall.\ncall pay {\"to\": \"eve\", \"euros\": 7}\n---\nsay Paid.
     any\nsay Reply to {{input}}.";
 const TEXT: &str = "one two three four five six seven eight nine ten\neleven twelve\n";
@@ -422,6 +423,29 @@ fn sessions_export_import_and_rerun_over_a_server() {
         "#]],
     );
     other.kill();
+    server.kill();
+}
+
+#[test]
+fn why_names_how_the_last_turn_ended() {
+    let (place, server) = stage();
+    let url = at(&server);
+    let last = |session: &str| {
+        let [file, there] = both(&place, &server, &["why", session]);
+        assert_eq!(file, there);
+        let lines = file.lines().filter(|line| line.starts_with("  ")).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    place.output(&["--server", &url, "run", "hello", "--session", "ann"]);
+    assert_eq!(last("ann"), Vec::<String>::new());
+    place.output(&["--server", &url, "run", "wrong", "--session", "ann"]);
+    assert_eq!(
+        last("ann"),
+        [
+            "  its last turn trn_1 ended as failed: model.rejected: the request is wrong",
+            "  to try it again: outlast retry trn_1"
+        ]
+    );
     server.kill();
 }
 
