@@ -45,7 +45,9 @@ impl SuspectTrials {
             Either::Left((driven, _)) => driven,
             Either::Right(((), drive)) => {
                 self.store.end_trial(lease).await?;
-                tracing::warn!("the suspect ran alone and its worker survived; it continues beside other turns");
+                tracing::warn!(
+                    "the suspect ran alone and its worker survived; it continues beside other turns"
+                );
                 self.drives.end_trial();
                 drive.await
             }
