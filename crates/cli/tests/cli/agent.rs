@@ -138,13 +138,13 @@ fn aborted_turn_undoes_its_tool_calls() {
             asked to stop
             | · it ends once a worker runs; start one with `outlast work`
             $ work --agent agent.toml --script script.txt
-            ses_1 #20 turn.ended aborted: the trip is off (2 calls taken back)
+            ses_1 #20 turn.ended aborted: the trip is off (2 calls undone)
             | · no turn can continue now
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
-            last turn trn_1 aborted: the trip is off (2 calls taken back)
+            last turn trn_1 aborted: the trip is off (2 calls undone)
             head main at #19 of ses_1
-            trn_1 aborted: the trip is off (2 calls taken back)
+            trn_1 aborted: the trip is off (2 calls undone)
             #2    user go
             #4    assistant [book {"what":"flight"}]
             #7    book {"what":"flight"}

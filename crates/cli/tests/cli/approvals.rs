@@ -59,7 +59,7 @@ fn large_payment_waits_until_a_person_approves_it() {
             $ approvals
             apr_1
               pay {"euros":500,"to":"joe"}
-              asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
+              asked TIME in ses_1, trn_1; rule `large` requires approval by ann or bob until TIME
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ sessions show s
             ses_1 `s` parked, 1 turn, updated TIME
@@ -70,8 +70,8 @@ fn large_payment_waits_until_a_person_approves_it() {
             #2    user pay
             #4    assistant [pay {"euros":500,"to":"joe"}]
             $ why s
-            trn_1 waits since TIME
-              approval of pay {"euros":500,"to":"joe"} until TIME; ann or bob can say: outlast approvals approve apr_1 --by ann
+            trn_1 has waited since TIME
+              approval of pay {"euros":500,"to":"joe"} until TIME; ann or bob can decide: outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by eve
             | error[approval.forbidden]: `eve` may not approve this; allowed: ann, bob
             |   read on with: outlast explain approval.forbidden
@@ -117,7 +117,7 @@ fn approval_list_shows_the_rule_reason() {
             apr_1
               pay {"euros":500,"to":"joe"}
               because: it is not ours
-              asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
+              asked TIME in ses_1, trn_1; rule `large` requires approval by ann or bob until TIME
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
         "#]],
     );
@@ -231,7 +231,7 @@ fn two_of_three_approvals_need_equal_arguments() {
             apr_2
               pay {"euros":50,"to":"joe"}
               the model asked for {"euros":500,"to":"joe"}
-              asked TIME in ses_1, trn_1; rule `board` wants 2 of ann, bob, cleo
+              asked TIME in ses_1, trn_1; rule `board` requires approval by 2 of ann, bob, cleo
               1 of 2 approvals: bob with a change
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals approve apr_2 --by cleo

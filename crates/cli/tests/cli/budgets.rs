@@ -53,7 +53,7 @@ fn waiting_turn_resumes_when_its_budget_is_raised() {
             #4    assistant [add {"a":1}]
             #6    add {"a":1}
             $ why s
-            trn_1 waits since TIME
+            trn_1 has waited since TIME
               budget; to raise it: outlast budgets set agent:clerk
             $ budgets
             NAME         SPENT                          RESERVED             LIMIT

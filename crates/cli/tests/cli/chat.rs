@@ -56,7 +56,7 @@ fn chat_without_input_creates_no_session() {
         /fork N     continue in a new session, forked after message N
         /help       show this help
         /quit       quit, like Ctrl-D
-        A line that ends with \ goes on in the next one. Ctrl-C cancels the answer that is being given.
+        A line that ends with \ continues on the next line. Ctrl-C cancels the current turn.
         If the agent asks a question, the next line answers it; a number selects an option.
         | · /help lists the commands
         | error[session.not_found]: this session has no messages yet

@@ -183,16 +183,16 @@ builtin = ["clock"]
         outlast.toml:2: expected the public address of the server, like `https://agents.example.com`, got `ftp://agents.example.com`
         outlast.toml:4: model.unknown: no provider serves the model `nobody/nothing`
         outlast.toml:7: model.unknown: no provider serves the model `nobody/nothing`
-        outlast.toml:19: a rule of the agent `guards` is called `guard`, a name that is reserved for decides of untrusted text; use another name
+        outlast.toml:19: a rule of the agent `guards` is called `guard`, a name that is reserved for decisions about untrusted text; use another name
         outlast.toml:13: rule `cards`: expected a regular expression, got `(`: unclosed group
         outlast.toml:10: the agent `spends` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
         exit 1
         $ agents validate
-        asks cannot be made: model.unknown: no provider serves the model `nobody/nothing`
-        begs cannot be made: model.unknown: no provider serves the model `nobody/nothing`
-        guards cannot be made: config.invalid: a rule of the agent `guards` is called `guard`, a name that is reserved for decides of untrusted text; use another name
-        hides cannot be made: config.invalid: rule `cards`: expected a regular expression, got `(`: unclosed group
-        spends cannot be made: config.invalid: the agent `spends` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
+        asks cannot be built: model.unknown: no provider serves the model `nobody/nothing`
+        begs cannot be built: model.unknown: no provider serves the model `nobody/nothing`
+        guards cannot be built: config.invalid: a rule of the agent `guards` is called `guard`, a name that is reserved for decisions about untrusted text; use another name
+        hides cannot be built: config.invalid: rule `cards`: expected a regular expression, got `(`: unclosed group
+        spends cannot be built: config.invalid: the agent `spends` has a budget in money, but the model `rehearsal/agent` has no known price; set its price in `outlast.toml`, or limit tokens instead
         works a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
         exit 1
     "#]]);
@@ -259,7 +259,7 @@ file = "b.jsonl"
             $ config check
             outlast.toml:2: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `ftp://nowhere`
             outlast.toml:42: two sinks are called `a`; names must be unique
-            outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have caused it for, and harness firm guards against that; only harness firm or what it stands on may say so
+            outlast.toml:30: the rule `mine` of agent opens allows calls that untrusted text may have caused, but harness firm has a guard against them; only harness firm or a layer that it inherits from may allow them
             outlast.toml:23: two rules are called `large`, in harness firm and in agent twice; names must be unique, and a rule of a layer below cannot be replaced
             outlast.toml:7: harness.not_found: harness house inherits from the harness `nope`, which does not exist; there are: firm, house, round
             outlast.toml:4: harness.cycle: the harness `round` inherits from itself: round → round
@@ -298,7 +298,7 @@ fn agents_list_reports_broken_agents_beside_the_others() {
         $ agents list
         AGENT  IN            MODEL            LAYERS       PACKAGE
         works  outlast.toml  rehearsal/agent  agent works  a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
-        | · broken cannot be made: harness.not_found: agent broken inherits from the harness `nowhere`, which does not exist; there are: none
+        | · broken cannot be built: harness.not_found: agent broken inherits from the harness `nowhere`, which does not exist; there are: none
         $ agents list --json
         {"agent":"broken","error":{"code":"harness.not_found","detail":"agent broken inherits from the harness `nowhere`, which does not exist; there are: none"},"in":"outlast.toml"}
         {"agent":"works","in":"outlast.toml","layers":["agent works"],"model":"rehearsal/agent","package":"a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b"}

@@ -119,7 +119,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
          sessions show ann",
         &expect![[r#"
             $ verify ann
-            ses_1 whole: 5 records
+            ses_1 intact: 5 records
             $ sessions show ann
             ses_1 `ann` idle, 1 turn, updated TIME
             head main at #4 of ses_1
@@ -143,7 +143,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
         "verify ann",
         &expect![[r#"
             $ verify ann
-            ses_1 whole: 6 records
+            ses_1 intact: 6 records
         "#]],
     );
     disk.empty();
@@ -159,7 +159,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
             Fine.
             | · the conversation grew too long for the model: its beginning is summarised
             $ verify ann
-            ses_1 whole: 15 records
+            ses_1 intact: 15 records
         "#]],
     );
 }
@@ -202,7 +202,7 @@ fn file_size_limit_returns_an_error() {
             #6    user two
             #8    assistant Fine.
             $ verify ann
-            ses_1 whole: 9 records
+            ses_1 intact: 9 records
         "#]],
     );
 }

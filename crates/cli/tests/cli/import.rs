@@ -42,12 +42,12 @@ fn imported_skill_becomes_a_capability_opened_on_demand() {
         &expect![[r#"
             $ agents import skills
             capability pdf, version 1, in the database
-            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is left out
-            | · skills/pdf/logo.png is no text and is left out
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is skipped
+            | · skills/pdf/logo.png is no text and is skipped
             $ agents import skills/pdf
             capability pdf, version 1, in the database
-            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is left out
-            | · skills/pdf/logo.png is no text and is left out
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is skipped
+            | · skills/pdf/logo.png is no text and is skipped
             $ agents import clerk.toml
             agent clerk, version 1, in the database
             $ run read --session ann --agent clerk --script script.txt
@@ -65,8 +65,8 @@ fn imported_skill_becomes_a_capability_opened_on_demand() {
             documents.pdf/more/reference.md = Pages count from one. (capability pdf)
             system = ["Skill `pdf`: Reads PDFs. Use it when somebody shows one.\nBefore you use it, open `pdf/SKILL.md` w… (capability pdf → agent clerk)
             $ agents import skills --to outlast.toml
-            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is left out
-            | · skills/pdf/logo.png is no text and is left out
+            | · skills/pdf/huge.txt has 1048577 bytes, more than the 1048576 allowed for a file of a skill, and is skipped
+            | · skills/pdf/logo.png is no text and is skipped
             | · written into outlast.toml
             $ agents show clerk.toml
             agent clerk
@@ -204,7 +204,7 @@ fn invalid_import_is_rejected_and_stores_nothing() {
             |   read on with: outlast explain io.failed
             exit 1
             $ agents import blank.md
-            | error[input.invalid]: blank.md: it says nothing
+            | error[input.invalid]: blank.md: the file is empty
             |   read on with: outlast explain input.invalid
             exit 1
         "#]],

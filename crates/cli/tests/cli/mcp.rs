@@ -174,10 +174,10 @@ fn changed_tool_definition_is_disabled_until_accepted() {
         &place,
         "call plain.echo {\"text\": \"hi\"}\n---\nsay done",
         &expect![[r#"
-        done
-        | · plain.echo {"text":"hi"} (rule `servers`)
-        | · plain.echo → error mcp.changed: `plain.echo` has changed since it was accepted; look …
-    "#]],
+            done
+            | · plain.echo {"text":"hi"} (rule `servers`)
+            | · plain.echo → error mcp.changed: `plain.echo` has changed since it was accepted; revie…
+        "#]],
     );
     place.check("mcp accept plain", &expect![[r#"
         $ mcp accept plain
@@ -212,7 +212,7 @@ fn definition_changed_mid_turn_disables_next_call() {
             | · plain.echo {"text":"one"} (rule `servers`)
             | · plain.echo → one
             | · plain.echo {"text":"two"} (rule `servers`)
-            | · plain.echo → error mcp.changed: `plain.echo` has changed since it was accepted; look …
+            | · plain.echo → error mcp.changed: `plain.echo` has changed since it was accepted; revie…
         "#]],
     );
 }
@@ -434,7 +434,7 @@ fn elicitation_after_restart_does_not_repeat_the_call() {
             $ events ann --after 8
             TIME #9 wait.resolved turn/0/tools/0/child:0:call_0/event:ask-0-0-0: ok {"age":3,"colour":"red"}
             TIME #10 effect.reclaimed call 0 of #5, attempt 1
-            TIME #11 effect.answered call 0 of #5: error tool.failed: the MCP server `plain` waited for an answer when the …
+            TIME #11 effect.answered call 0 of #5: error tool.failed: the MCP server `plain` was waiting for an answer when…
             TIME #12 effect.performed turn/0/model/1: "done"
             TIME #13 turn.ended answered: "done"
         "#]],

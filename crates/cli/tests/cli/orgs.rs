@@ -104,11 +104,11 @@ fn organisations_in_one_database_are_isolated() {
             |   read on with: outlast explain org.not_found
             exit 1
             $ verify
-            ses_2 whole: 5 records
-            ses_1 whole: 5 records
+            ses_2 intact: 5 records
+            ses_1 intact: 5 records
             | · 2 sessions, 0 damaged
             $ verify --org acme
-            ses_2 whole: 5 records
+            ses_2 intact: 5 records
             | · 1 session, 0 damaged
         "#]],
     );
@@ -244,7 +244,7 @@ fn terminal_actions_are_in_the_audit_log() {
             $ sessions fork me --at 2
             ses_1
             $ sessions rewind me --to 4
-            ses_2: main stands at #4
+            ses_2: main is now at #4
             $ sessions delete ses_1 --yes
             ses_1 deleted
             $ audit

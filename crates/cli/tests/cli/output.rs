@@ -22,7 +22,7 @@ fn cost_command_sums_model_costs() {
             $ run hi --session ann --script script.txt
             hi
             $ cost
-            NAME                       REPLIES  READ        FROM CACHE  SAID        COST
+            NAME                       REPLIES  INPUT       FROM CACHE  OUTPUT      COST
             rehearsal/script-f7022dcc  1        23          0           1           $0
             | · $0 in all, and 1 reply without a known price
             $ cost --by agent --json

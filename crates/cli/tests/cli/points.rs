@@ -36,7 +36,7 @@ redact = [{ pattern = '\d{4,}', with = "[number]" }]
             $ approvals
             apr_1
               turn {"attachments":0,"input":"hi"}
-              asked TIME in ses_1, trn_1; rule `start` wants anybody
+              asked TIME in ses_1, trn_1; rule `start` requires approval by anyone
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals approve apr_1 --by ann
             decided: ann approved it

@@ -32,7 +32,7 @@ fn call_over_a_rate_limit_is_denied() {
         done
         | · add {"a":1}
         | · add {"a":2}
-        | · add → error rate.exceeded: the rate `adding` has no room for 86400 s; ask agai…
+        | · add → error rate.exceeded: the rate `adding` is exhausted for 86400 s; retry t…
         | · add → {"a":1}
         $ rates
         NAME    FREE    EVERY       CALLS     REJECTED  NEXT

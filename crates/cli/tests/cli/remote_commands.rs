@@ -159,7 +159,7 @@ fn approvals_and_waits_are_decided_over_a_server() {
             $ approvals list
             apr_1
               pay {"euros":7,"to":"eve"}
-              asked TIME in ses_1, trn_1; rule `large` wants ann or bob until TIME
+              asked TIME in ses_1, trn_1; rule `large` requires approval by ann or bob until TIME
             | · then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY
             $ approvals deny apr_1 --reason 'not this month'
             decided: ann denied it: not this month
@@ -411,7 +411,7 @@ fn sessions_export_import_and_rerun_over_a_server() {
             #2    user again
             #4    assistant Reply to again.
             $ verify cid
-            ses_1 whole: 5 records
+            ses_1 intact: 5 records
             $ sessions import bob.jsonl
             | error[archive.exists]: the session ses_1 already exists
             |   read on with: outlast explain archive.exists

@@ -102,7 +102,7 @@ fn session_moves_between_databases_as_one_file() {
             #9    user thanks
             #11   assistant Bye.
             $ --data other.db verify
-            ses_1 whole: 12 records
+            ses_1 intact: 12 records
             | · 1 session, 0 damaged
             $ --data other.db sessions import ann.jsonl
             | error[archive.exists]: the session ses_1 already exists

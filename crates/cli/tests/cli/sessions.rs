@@ -80,7 +80,7 @@ fn sessions_are_listed_and_shown_with_message_numbers() {
             TIME #12 effect.performed turn/2/model/0: "Reply to three."
             TIME #13 turn.ended answered: "Reply to three."
             $ verify ann
-            ses_1 whole: 13 records
+            ses_1 intact: 13 records
         "#]],
     );
 }
@@ -178,7 +178,7 @@ fn rewind_creates_a_branch_shown_in_the_tree() {
             $ sessions fork ann --head try
             ses_1
             $ sessions rewind ann --to 4
-            ses_1: main stands at #4
+            ses_1: main is now at #4
             $ run four --session ann --script script.txt
             Reply to four.
             $ run five --session ann --head try --script script.txt
@@ -203,7 +203,7 @@ fn rewind_creates_a_branch_shown_in_the_tree() {
             │ #20–#22 "five" answered ← try at #22
             └ #16–#18 "four" answered ← main at #18
             $ sessions rewind ann --to 0
-            ses_1: main stands at the beginning
+            ses_1: main is now at the beginning
             $ sessions show ann
             ses_1 `ann` idle, 5 turns, updated TIME
             head main at the beginning
@@ -286,7 +286,7 @@ fn doctor_names_problems_and_their_fixes() {
     let text = place.show(&place.output(&["doctor", "--unsafe-durability"]));
     let found = |line: &&str| line.starts_with("wrong") || line.starts_with("exit");
     expect![[r#"
-        wrong a power loss may lose acknowledged writes: leave --unsafe-durability away
+        wrong a power loss may lose acknowledged writes: remove --unsafe-durability
         wrong other users of this machine can read the database: chmod 600 ./outlast.db
         exit 1"#]]
     .assert_eq(&text.lines().filter(found).collect::<Vec<_>>().join("\n"));

@@ -45,7 +45,7 @@ fn person_settles_a_call_of_unknown_outcome() {
             #9    assistant Payment: error tool.outcome_unknown: the process stopped while this call ran; nobody knows whether it happened, and it will not be repeated. An operator can find out and settle it
             #11   pay happened: {"number":7}
             $ verify
-            ses_1 whole: 11 records
+            ses_1 intact: 11 records
             | · 1 session, 0 damaged
         "#]],
     );

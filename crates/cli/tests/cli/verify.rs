@@ -20,8 +20,8 @@ fn verify_names_the_record_with_a_flipped_byte() {
         "verify",
         &expect![[r#"
             $ verify
-            ses_1 whole: 5 records
-            ses_2 whole: 5 records
+            ses_1 intact: 5 records
+            ses_2 intact: 5 records
             | · 2 sessions, 0 damaged
         "#]],
     );
@@ -38,7 +38,7 @@ fn verify_names_the_record_with_a_flipped_byte() {
          verify bob",
         &expect![[r#"
             $ verify
-            ses_1 whole: 5 records
+            ses_1 intact: 5 records
             ses_2 DAMAGED: record 4 breaks the chain: its content does not match its hash
             | · 2 sessions, 1 damaged
             | error[record.corrupt]: record 4 breaks the chain: its content does not match its hash (in ses_2)
@@ -49,7 +49,7 @@ fn verify_names_the_record_with_a_flipped_byte() {
             |   read on with: outlast explain record.corrupt
             exit 1
             $ verify bob
-            ses_1 whole: 5 records
+            ses_1 intact: 5 records
         "#]],
     );
 }

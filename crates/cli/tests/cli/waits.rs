@@ -45,7 +45,7 @@ fn call_is_resolved_while_no_worker_runs() {
             resolved: ok "yes"
             | · trn_1 continues once a worker runs; start one with `outlast work`
             $ resolve cpl_1 --error no
-            resolved before: ok "yes"; that counts
+            already resolved: ok "yes"; the first result is kept
         "#]],
     );
     place.worker(1, &ORDER).end();

@@ -37,11 +37,11 @@ async fn trial_finds_a_tool_that_ignores_its_key() {
 
             broken at 3:before (charge answered)
               your invariant: charged 2 times
-              only this one: .only("3:before")
+              run only this one: .only("3:before")
 
             broken at call-1:during (charge)
               your invariant: charged 2 times
-              only this one: .only("call-1:during")
+              run only this one: .only("call-1:during")
 
             9 crash points, 11 runs, 2 broken promises"#]],
     )
@@ -64,7 +64,7 @@ async fn single_crash_is_repeated_by_its_name() {
 
             broken at 3:before (charge answered)
               your invariant: charged 2 times
-              only this one: .only("3:before")
+              run only this one: .only("3:before")
 
             2 crash points, 4 runs, 1 broken promise"#]],
     )
@@ -89,7 +89,7 @@ async fn tool_with_diverging_steps_is_found_stuck() {
 
         broken at 3:after (step `step`)
           every turn that starts also ends: the turn is stuck: journal.diverged: effect turn/0/tools/0/child:0:call_0/step:step was recorded as durable_step, but this run asks for another durable_step; first difference at /durable_step/input: recorded 0, asked 1
-          only this one: .only("3:after")
+          run only this one: .only("3:after")
 
         1 crash point, 3 runs, 1 broken promise"#]]).await;
 }

@@ -151,7 +151,7 @@ mod tests {
         let screen = WatchScreen { rows: vec![row], ..WatchScreen::default() };
         expect![[r#"
             ┌ 1 session ───────────────────────────────────────────────────────────────────────────────────────────────────────────┐
-            │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST MESSAGE              │
+            │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST WORDS                │
             │parked   ann                  clerk        approval of pay              42       $0         I \u{202e}shall.          │
             └──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
