@@ -520,4 +520,60 @@ describe("in the console", { timeout: 600_000 }, () => {
       await close();
     });
   });
+
+  test("a turn that waits for its provider says so and is tried now on request", async () => {
+    await apart(async (own) => {
+      const { session } = await own.say("cold oven", { wait: 1 });
+      await own.until<{ state: string }>(`/v1/sessions/${session}`, ({ state }) => state === "parked");
+      const { page, wrong, close } = await shown("/", own);
+      await page.getByText("its model provider").waitFor();
+      await page.goto(`/sessions/${session}`);
+      const standing = page.locator(".standing-waits");
+      await standing.getByText("Waits for its model provider").waitFor();
+      await standing.getByText("does not answer").waitFor();
+      await standing.getByRole("link", { name: "model.unavailable" }).waitFor();
+      await standing.getByText("the oven is cold").waitFor();
+      await standing.getByRole("button", { name: "Try now" }).click();
+      await page.getByText("The oven is warm.").waitFor();
+      await standing.waitFor({ state: "detached" });
+      assert.deepEqual(wrong, []);
+      await close();
+    });
+  });
+
+  test("a turn that is stuck says why and is tried again on request", async () => {
+    await apart(async (own) => {
+      const { session } = await own.say("locked oven", { wait: 1 });
+      await own.until<{ last_end?: string }>(`/v1/sessions/${session}`, ({ last_end }) => last_end === "stuck");
+      const { page, wrong, close } = await shown("/?last_end=stuck", own);
+      await page.getByText("somebody to mend it").waitFor();
+      await page.goto(`/sessions/${session}`);
+      const standing = page.locator(".standing-stuck");
+      await standing.getByText("Stuck").waitFor();
+      await standing.getByRole("link", { name: "model.unauthorized" }).waitFor();
+      await standing.getByText("the key does not fit").waitFor();
+      await standing.getByRole("button", { name: "Try again" }).click();
+      await page.getByText("The oven is open.").waitFor();
+      await standing.waitFor({ state: "detached" });
+      assert.deepEqual(wrong, []);
+      await close();
+    });
+  });
+
+  test("a session shows how its last turn ended, and the list is filtered by it", async () => {
+    await apart(async (own) => {
+      await own.say("anything");
+      await own.say("wrong oven");
+      const { page, wrong, close } = await shown("/", own);
+      await page.getByText("last turn failed").waitFor();
+      await page.getByText("2 sessions").waitFor();
+      await page.getByLabel("How the last turn ended").selectOption("Failed");
+      await page.getByText("1 session", { exact: true }).waitFor();
+      await page.getByText("last turn failed").waitFor();
+      await page.getByLabel("How the last turn ended").selectOption("Sealed");
+      await page.getByText("No session fits").waitFor();
+      assert.deepEqual(wrong, []);
+      await close();
+    });
+  });
 });

@@ -130,6 +130,17 @@ call ask_user {"question": "What is the name on it?"}
 ---
 say The name is {{result ask_user}}.
 
+when cold oven
+error once model.unavailable retry-after 60m the oven is cold
+say The oven is warm.
+
+when locked oven
+error once model.unauthorized the key does not fit
+say The oven is open.
+
+when wrong oven
+error model.rejected there is no such oven
+
 when echo
 say {{input}}
 
