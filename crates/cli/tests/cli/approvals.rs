@@ -326,7 +326,7 @@ fn worker_sends_reminders_and_escalates_approvals() {
     let seen = lines.map(Result::unwrap).find(|line| line.contains("approval.escalated")).unwrap();
     assert!(seen.ends_with("bob may approve too"), "{seen}");
     let listed = place.show(&place.output(&["approvals", "list"]));
-    assert!(listed.contains("wants ann or bob") && listed.contains("escalated"), "{listed}");
+    assert!(listed.contains("requires approval by ann or bob") && listed.contains("escalated"), "{listed}");
     let approved = place.show(&place.output(&["approvals", "approve", "apr_1", "--by", "bob"]));
     assert!(approved.starts_with("decided: bob approved it"), "{approved}");
     worker.kill().unwrap();

@@ -25,7 +25,7 @@ fn told(place: &Place, doctor: &[&str]) -> String {
     let text = place.show(&place.output(doctor));
     let told =
         |line: &&str| ["attachments", "wrong", "nothing", "exit"].iter().any(|name| line.starts_with(name));
-    let lines = text.lines().filter(told).map(|line| line.split(" contents: ").next().unwrap());
+    let lines = text.lines().filter(told).map(|line| line.split(" content: ").next().unwrap());
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -188,7 +188,7 @@ fn s3_stores_attachments_and_outages_are_reported() {
     drop(server);
     expect![[r#"
         attachments s3://files/agents at ENDPOINT
-        wrong attachment.unavailable: s3://files/agents at ENDPOINT cannot store or read content: Generic S3 error: Error performing PUT ENDPOINT/files/agents/59af1eb346318853/contents/14/14973ddb46e0a8de87baa39b8dcc460c78e79a57e81ac0f9fe8e91691e909e5d in 662.604851ms, after 4 retries, max_retries: 4, retry_timeout: 20s  - HTTP error: error sending request: outlast explain attachment.unavailable
+        wrong attachment.unavailable: s3://files/agents at ENDPOINT cannot store or read
         exit 1"#]]
     .assert_eq(&doctor());
     let refused =

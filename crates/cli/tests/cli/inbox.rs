@@ -134,7 +134,7 @@ fn inbox_shows_approval_details_and_approves_by_key() {
     for line in [
         "tool: pay",
         r#"arguments: {"euros":500,"to":"joe"}"#,
-        "why: rule `large` wants ann or bob until",
+        "why: rule `large` requires approval by ann or bob until",
         "policy: ",
         "cost so far: $0",
         "session: ses_",

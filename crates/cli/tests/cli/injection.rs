@@ -82,7 +82,7 @@ fn strict_guard_blocks_payments_from_injected_content() {
         for (session, source) in [("page", "tool:fetch"), ("letter", "tool:file_read")] {
             let events = place.output(&["events", &format!("{session}{which}"), "--json"]);
             let events = String::from_utf8(events.stdout).unwrap();
-            let refused = "the rule `guard` forbids it: untrusted text may have caused it, and nobody is asked; it comes from ";
+            let refused = "the rule `guard` forbids it: untrusted text may have asked for it, and nobody is asked; it comes from ";
             assert!(events.contains(&format!("{refused}{source}")), "{events}");
         }
     }

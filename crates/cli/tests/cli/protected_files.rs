@@ -220,7 +220,7 @@ fn server_that_could_change_its_agent_is_refused() {
         fs::create_dir(place.path().join("work")).unwrap();
         place.write("work/terms.md", "no refunds");
         let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
-        let refused = ["config.invalid", "MCP server `plain`", "could change", "keep it out of", part];
+        let refused = ["config.invalid", "MCP server `plain`", "could change", "out of", part];
         assert!(refused.iter().all(|text| told.contains(text)), "{write}: {told}");
     }
 }
@@ -346,6 +346,6 @@ fn stored_agent_cannot_change_the_database() {
     let import = place.output(&["agents", "import", "clerk.toml"]);
     assert!(import.status.success(), "{}", place.show(&import));
     let told = place.show(&place.output(&["run", "hi", "--session", "ann"]));
-    let refused = "the agent `clerk` is left out: config.invalid: the shell of the agent `clerk` may change everything in";
+    let refused = "the agent `clerk` is skipped: config.invalid: the shell of the agent `clerk` may change everything in";
     assert!(told.contains(refused), "{told}");
 }

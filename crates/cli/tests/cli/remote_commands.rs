@@ -443,7 +443,7 @@ fn why_names_how_the_last_turn_ended() {
         last("ann"),
         [
             "  its last turn trn_1 ended as failed: model.rejected: the request is wrong",
-            "  to try it again: outlast retry trn_1"
+            "  to retry it: outlast retry trn_1"
         ]
     );
     server.kill();

@@ -220,7 +220,7 @@ def ends(client):
         # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
         error = refused(lambda: ask(client, content), anthropic.BadRequestError, "api_error", code)
         turn = error.message.partition("trn_")[2][:32]
-        said_so = f"trn_{turn} failed with {code}; GET /v1/turns/trn_{turn} says more"
+        said_so = f"trn_{turn} failed with {code}; see GET /v1/turns/trn_{turn}"
         same((error.status_code, error.body["error"]["message"]), (400, said_so))
         streamed = lambda: list(ask(client, content, stream=True))
         refused(streamed, anthropic.APIStatusError, "api_error", code)

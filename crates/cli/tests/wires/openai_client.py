@@ -394,7 +394,7 @@ def ends(client):
         error = refused(lambda: say(text), openai.BadRequestError, code)
         turn = error.message.partition("trn_")[2][:32]
         same((error.status_code, error.type), (400, "server_error"))
-        same(error.body["message"], f"trn_{turn} failed with {code}; GET /v1/turns/trn_{turn} says more")
+        same(error.body["message"], f"trn_{turn} failed with {code}; see GET /v1/turns/trn_{turn}")
         same(client.responses.retrieve(f"resp_{turn}").error.code, code)
         refused(lambda: list(say(text, stream=True)), openai.APIError, code)
 

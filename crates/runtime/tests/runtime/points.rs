@@ -518,7 +518,7 @@ async fn nested_call_that_must_wait_is_denied() {
         assert_eq!(life.end(turn).await, answered("done"));
         assert_eq!(life.witness.count("did"), 0);
         let told = life.last_shown().pop().unwrap();
-        assert!(told.contains("policy.denied: the rule `r` holds `do` up"), "{told}");
+        assert!(told.contains("policy.denied: the rule `r` pauses `do`"), "{told}");
     }
 }
 

@@ -152,6 +152,6 @@ async fn dangling_reference_is_reported_to_model() {
     let (results, seen, _) = told(vec![picture, large], calls).await;
     assert_eq!(seen, Vec::<String>::new());
     assert!(results[0].contains("has no attachment att_0000"), "{results:?}");
-    assert!(results[1].contains("is image/png and no text"), "{results:?}");
+    assert!(results[1].contains("is image/png, not text"), "{results:?}");
     assert!(results[2].contains("projected_bytes is limited to 30, but this needs 31"), "{results:?}");
 }

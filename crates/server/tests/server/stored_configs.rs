@@ -195,7 +195,7 @@ async fn unused_stored_config_returns_a_note() {
     assert_eq!(put().send().await.ok().get("note"), None);
     let theirs = put().key(&stage.key("acme", "operate").await).send().await.ok();
     let note = theirs["note"].as_str().unwrap();
-    assert!(note.starts_with("it is kept, and answers where a server is started for org_"), "{note}");
+    assert!(note.starts_with("it is stored, but does not answer here: it belongs to org_"), "{note}");
     stage.stop().await;
 }
 

@@ -56,7 +56,7 @@ async fn missing_parameter_is_named() {
     }
     let wrong = stage.post("/openai/v1/chat/completions", &json!("hello")).await.json();
     assert_eq!(wrong["error"]["param"], Value::Null);
-    assert!(text(&wrong["error"]["message"]).starts_with("the body does not fit: invalid type: string"));
+    assert!(text(&wrong["error"]["message"]).starts_with("the body is invalid: invalid type: string"));
     stage.stop().await;
 }
 

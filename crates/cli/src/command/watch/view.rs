@@ -44,7 +44,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, screen: &WatchScreen) {
         Constraint::Min(10),
     ];
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let head = ["STATE", "SESSION", "AGENT", "DOES", "TOKENS", "COST", "LAST WORDS"];
+    let head = ["STATE", "SESSION", "AGENT", "DOES", "TOKENS", "COST", "LAST MESSAGE"];
     let table = Table::new(screen.rows.iter().map(row), widths)
         .header(ratatui::widgets::Row::new(head).style(bold))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
@@ -151,7 +151,7 @@ mod tests {
         let screen = WatchScreen { rows: vec![row], ..WatchScreen::default() };
         expect![[r#"
             ┌ 1 session ───────────────────────────────────────────────────────────────────────────────────────────────────────────┐
-            │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST WORDS                │
+            │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST MESSAGE              │
             │parked   ann                  clerk        approval of pay              42       $0         I \u{202e}shall.          │
             └──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
