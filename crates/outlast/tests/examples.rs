@@ -143,7 +143,7 @@ async fn typed_answer_has_the_requested_type() {
 async fn session_events_can_be_followed() {
     says!(
         events,
-        "2 turn.accepted\n3 turn.started\n4 effect.performed\n5 effect.asked\n6 effect.answered\n7 effect.performed\n8 turn.ended"
+        "2 turn.accepted\n3 turn.started\n4 effect.interrupted\n5 effect.performed\n6 effect.asked\n7 effect.answered\n8 effect.performed\n9 turn.ended"
     );
 }
 

@@ -310,7 +310,7 @@ fn agent_cannot_change_files_of_other_agents() {
     other(&shed.replace("[shell]", "[agents.other.shell]"));
     let told =
         place.show(&place.output(&["run", "hi", "--config", "shop.toml", "--agent", "shed/clerk.toml"]));
-    assert!(told.contains("the agent `other` is left out"), "{told}");
+    assert!(told.contains("the agent `other` is skipped"), "{told}");
 }
 
 #[cfg(target_os = "linux")]
@@ -327,7 +327,7 @@ fn stored_agent_shares_protection_with_configured_agents() {
     assert!(told.contains("is not available to tools"), "{told}");
     place.write("outlast.toml", "[agents.builder]\nfiles = \"shed\"\n[agents.builder.shell]\n");
     let works = place.show(&place.output(&["run", "hi", "--agent", "builder"]));
-    assert!(!works.contains("left out"), "{works}");
+    assert!(!works.contains("skipped"), "{works}");
     fs::rename(place.path().join("pay.sh"), place.path().join("shed/pay.sh")).unwrap();
     let agent = fs::read_to_string(place.path().join("clerk.toml")).unwrap();
     place.write("clerk.toml", &agent.replace("./pay.sh", "./shed/pay.sh"));
