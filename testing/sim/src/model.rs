@@ -17,8 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The error of a provider that is down. The last attempt of a turn may meet an outage of its scenario or a drawn fault, and the
-/// turn ends with the same error.
+/// The error of a provider that is down.
 const DOWN: &str = "503: down";
 
 /// A fault of one request.

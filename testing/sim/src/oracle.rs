@@ -30,6 +30,9 @@ pub(crate) struct SessionEndState {
     count: Option<serde_json::Value>,
 }
 
+/// What the failure of a turn contains that waited for its provider as long as it may.
+const WAITED: &str = "the turn has waited";
+
 /// The findings of the judge.
 #[derive(Default)]
 pub(crate) struct OracleFindings {
@@ -247,6 +250,10 @@ impl SessionRecords {
             }
             // The number of lives before sealing is one higher if a life died while it sealed.
             Some(TurnEnd::Sealed { .. }) => "sealed".into(),
+            // A fault may hit its last attempt, so the last failure depends on faults.
+            Some(TurnEnd::Failed { failure }) if failure.detail.contains(WAITED) => {
+                format!("failed: {WAITED}{}", failure.detail.split(WAITED).nth(1).unwrap_or_default())
+            }
             end => format!("{end:?}"),
         });
         let mut transcripts = BTreeMap::new();

@@ -30,6 +30,8 @@ pub(crate) struct Scenario {
     pub(crate) kills_worker: bool,
     /// Whether it changes the limits or the agent, so that it cannot share its worker.
     pub(crate) needs_own_worker: bool,
+    /// Whether its turns wait for their provider only for a short time, so that an outage changes how they end.
+    pub(crate) is_impatient: bool,
 }
 
 /// The model's reply to one call.
@@ -131,6 +133,7 @@ impl Scenario {
             is_deterministic: true,
             kills_worker: false,
             needs_own_worker: false,
+            is_impatient: false,
         }
     }
 
@@ -167,6 +170,12 @@ impl Scenario {
         self.limits = limits;
         self.needs_own_worker = true;
         self
+    }
+
+    /// Shortens the time that turns wait for their provider.
+    fn impatient(mut self) -> Self {
+        self.is_impatient = true;
+        self.with(|limits| limits.provider_wait = PATIENCE)
     }
 
     /// Returns the number of inputs, each of which must become a turn.
@@ -247,7 +256,7 @@ fn outages() -> Vec<Scenario> {
             "outage longer than the patience",
             vec![Call(&[("put", "a")]), SayOnceUp(864_000_000, "")],
         )
-        .with(|limits| limits.provider_wait = PATIENCE),
+        .impatient(),
         Scenario::new("input queued in an outage", vec![SayOnceUp(6_000, "one"), Say("two")])
             .then(Acked(0), UserActionKind::SendInput("more")),
         Scenario::new("retry of a waiting turn", vec![Call(&[("pay", "a")]), SayOnceRestored("done")])
@@ -256,7 +265,7 @@ fn outages() -> Vec<Scenario> {
         Scenario::new("retry after the patience", vec![Call(&[("pay", "a")]), SayOnceRestored("done")])
             .then(Recorded("turn.ended", 1), UserActionKind::Restore)
             .then(Acked(1), UserActionKind::Retry(0))
-            .with(|limits| limits.provider_wait = PATIENCE),
+            .impatient(),
         Scenario::new(
             "retry of a cancelled turn",
             vec![Call(&[("pay", "a")]), Call(&[("wait", "k")]), Say("done")],
