@@ -258,11 +258,11 @@ fn write_commands_work_over_a_server() {
             key_1 of service:ci is invalid since TIME
             $ agents list
             AGENT  IN          MODEL                                     PACKAGE
-            clerk  the server  rehearsal/script-3412d9c2  answers first  bf03323074bb815167feb91f98725d522ba13a11038e5c3ac1000d78a16b572a
+            clerk  the server  rehearsal/script-11800270  answers first  7d250d8529cca358229c7611578d02c8c45eb7a3be91d9848eb9ebfb9e8bd2c2
             $ agents show clerk
             agent clerk
-            package bf03323074bb815167feb91f98725d522ba13a11038e5c3ac1000d78a16b572a
-            model rehearsal/script-3412d9c2
+            package 7d250d8529cca358229c7611578d02c8c45eb7a3be91d9848eb9ebfb9e8bd2c2
+            model rehearsal/script-11800270
             tools pay
             $ agents import clerk.toml
             agent clerk, version 1, in the database
@@ -374,7 +374,7 @@ fn sessions_export_import_and_rerun_over_a_server() {
             0 calls answered from the recording, 0 made
             cost $0 then, $0 now
             $ rerun ann --prompt 'Be brief.' --from 0 --json
-            {"of":"ann","changed":0,"session":"ses_2","turns":[{"index":0,"input":"hello","recorded":{"model":"rehearsal/script-3412d9c2","end":"answered","answer":"Reply to hello.","calls":[],"replies":1,"usage":{"input":24,"output":4},"cost":"0"},"rerun":{"model":"rehearsal/script-3412d9c2","end":"answered","answer":"Reply to hello.","calls":[],"replies":1,"usage":{"input":12,"output":4},"cost":"0"}}],"recorded_cost":"0","rerun_cost":"0","reused":0,"ran":0,"not_made":[]}
+            {"of":"ann","changed":0,"session":"ses_2","turns":[{"index":0,"input":"hello","recorded":{"model":"rehearsal/script-11800270","end":"answered","answer":"Reply to hello.","calls":[],"replies":1,"usage":{"input":24,"output":4},"cost":"0"},"rerun":{"model":"rehearsal/script-11800270","end":"answered","answer":"Reply to hello.","calls":[],"replies":1,"usage":{"input":12,"output":4},"cost":"0"}}],"recorded_cost":"0","rerun_cost":"0","reused":0,"ran":0,"not_made":[]}
             $ rerun bob --from nowhere
             | error: invalid value 'nowhere' for '--from <TURN|EFFECT>': input.invalid: expected a turn (`2` or `trn_…`) or an effect (`turn/2/…`), got `nowhere`
             | 
