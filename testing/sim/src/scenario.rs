@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long turns wait for their provider in scenarios that shorten this time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A scenario for one session.
 pub(crate) struct Scenario {
@@ -30,8 +30,6 @@ pub(crate) struct Scenario {
     pub(crate) kills_worker: bool,
     /// Whether it changes the limits or the agent, so that it cannot share its worker.
     pub(crate) needs_own_worker: bool,
-    /// Whether its turns wait for their provider only for a short time, so that an outage changes how they end.
-    pub(crate) is_impatient: bool,
 }
 
 /// The model's reply to one call.
@@ -133,7 +131,6 @@ impl Scenario {
             is_deterministic: true,
             kills_worker: false,
             needs_own_worker: false,
-            is_impatient: false,
         }
     }
 
@@ -173,9 +170,15 @@ impl Scenario {
     }
 
     /// Shortens the time that turns wait for their provider.
-    fn impatient(mut self) -> Self {
-        self.is_impatient = true;
+    fn impatient(self) -> Self {
         self.with(|limits| limits.provider_wait = PATIENCE)
+    }
+
+    /// Returns whether its turns wait for their provider only for a short time, so that an outage changes how they end.
+    pub(crate) fn is_impatient(&self) -> bool {
+        let mut limits = Limits::default();
+        (self.limits)(&mut limits);
+        limits.provider_wait <= PATIENCE
     }
 
     /// Returns the number of inputs, each of which must become a turn.
