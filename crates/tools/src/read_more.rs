@@ -106,11 +106,11 @@ mod tests {
         let said = trial.show("read_more", json!({"attachment": id}))
             + &trial.show("read_more", json!({"attachment": "file"}))
             + &trial.show("read_more", json!({"attachment": text, "offset": 4}));
-        expect![[r#"
+        expect![[r"
             tool.failed: att_70da9437532d6a1363ddf2b511a2f88b is image/png, not text
             id.invalid: expected an attachment id (`att_` and 32 hex digits), got `file`
             tool.failed: offset 4 is beyond the end of att_7dabf7bad3016950a117b5060c115443, which has 3 bytes
-        "#]]
+        "]]
         .assert_eq(&said);
     }
 }

@@ -90,10 +90,10 @@ fn a_changed_hash_is_found() {
 #[test]
 fn changed_message_marker_is_found() {
     broken("record 3 breaks the chain: its kind does not match its content", |_, records| {
-        records[2].node = false
+        records[2].node = false;
     });
     broken("record 1 breaks the chain: its kind does not match its content", |_, records| {
-        records[0].node = true
+        records[0].node = true;
     });
 }
 
