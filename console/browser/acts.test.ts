@@ -546,7 +546,7 @@ describe("in the console", { timeout: 600_000 }, () => {
       const { session } = await own.say("locked oven", { wait: 1 });
       await own.until<{ last_end?: string }>(`/v1/sessions/${session}`, ({ last_end }) => last_end === "stuck");
       const { page, wrong, close } = await shown("/?last_end=stuck", own);
-      await page.getByText("somebody to mend it").waitFor();
+      await page.getByText("an operator").waitFor();
       await page.goto(`/sessions/${session}`);
       const standing = page.locator(".standing-stuck");
       await standing.getByText("Stuck").waitFor();
@@ -571,7 +571,7 @@ describe("in the console", { timeout: 600_000 }, () => {
       await page.getByText("1 session", { exact: true }).waitFor();
       await page.getByText("last turn failed").waitFor();
       await page.getByLabel("How the last turn ended").selectOption("Sealed");
-      await page.getByText("No session fits").waitFor();
+      await page.getByText("No matching sessions").waitFor();
       assert.deepEqual(wrong, []);
       await close();
     });

@@ -123,7 +123,7 @@ describe("a detail", { timeout: 600_000 }, () => {
     await page.route("**/v1/approvals?*", (route) => route.fulfill({ json: { items: [{ ...question, arguments: passed }, edited] } }));
     await page.goto("/approvals");
     const rows = async (name: string) => {
-      const table = page.getByRole("table", { name });
+      const table = page.getByRole("table", { name, exact: true });
       await table.waitFor();
       return (await table.getByRole("row").allInnerTexts()).slice(1).map((row) => row.replace(/\s+/g, " "));
     };

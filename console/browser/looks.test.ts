@@ -195,7 +195,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
         assert.deepEqual(await findings(door.page), [], `locked ${JSON.stringify(options)}`);
         await door.context.close();
         const { page, context } = await openPage(browser, fresh.address, options);
-        for (const [path, said] of [["/", "No sessions yet"], ["/approvals", "No call waits for an approval"], ["/costs", "No costs yet"], ["/access", "Nothing is approved"]] as const) {
+        for (const [path, said] of [["/", "No sessions yet"], ["/approvals", "No call waits for an approval"], ["/costs", "No costs yet"], ["/access", "No approvals for a session"]] as const) {
           await page.goto(path);
           await page.getByText(said).waitFor();
           assert.deepEqual(await findings(page), [], `${path} ${JSON.stringify(options)}`);
