@@ -735,7 +735,7 @@ mod tests {
                 Value::Array(elements) => elements.iter().flat_map(|one| one.as_array().map_or_else(|| vec![one], |more| more.iter().collect())).collect(),
                 value => vec![value],
             });
-            // A call without a value at a sink is one by itself.
+            // A call without a value at any sink counts as a sink.
             let is_call = ["to", "cc"].iter().all(|name| arguments.get(name).is_none());
             let is_injected = sinks_of != 0 || is_call || !leaves.all(whole);
             prop_assert!(!(passes && is_injected), "{arguments} after {user}: {found}");

@@ -346,7 +346,7 @@ impl UserActionRequest {
             }
             Self::Restored => {}
             Self::Wake(turn) => match runtime.retry(turn).await {
-                // It has just woken by itself.
+                // Its wait ended in the meantime.
                 Err(error) if error.kind() == Kind::WaitNotFound => {}
                 woken => woken?,
             },

@@ -15,7 +15,7 @@ pub(crate) type WorkOwner = Option<OrgId>;
 pub(crate) struct FairPermits(Arc<Mutex<PermitQueue>>);
 
 struct PermitQueue {
-    /// Permits that nobody holds. Zero while somebody waits.
+    /// Free permits. Zero while an owner waits.
     free: usize,
     /// Who waits, by organisation, in the order in which the organisations get the next permits.
     waiting: VecDeque<WaitingOwner>,
@@ -28,7 +28,7 @@ struct WaitingOwner {
 
 /// A permit. Dropping it passes it on.
 pub(crate) struct FairPermit {
-    /// `None` if somebody else has got it.
+    /// `None` after the permit was passed on.
     permits: Option<FairPermits>,
 }
 
