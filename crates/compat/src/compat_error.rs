@@ -194,8 +194,8 @@ fn formatted_error(response: Response, error: &Error, shape: ErrorFormat) -> Res
     let CompatErrorParts { param, progress: after } =
         parts.extensions.get::<CompatErrorParts>().cloned().unwrap_or(usual);
     let request = parts.headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-    let complaint = ErrorContents { request, ..error_contents(error, after, param.as_deref()) };
-    let body = Json(shape(&complaint)).into_response().into_body();
+    let contents = ErrorContents { request, ..error_contents(error, after, param.as_deref()) };
+    let body = Json(shape(&contents)).into_response().into_body();
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, body)

@@ -57,7 +57,7 @@ pub(crate) async fn resolve_destination(
             reject_if_waiting(&session)?;
             Ok(SubmissionTarget::any_index(SessionTarget::Id(*id)))
         }
-        InputDestination::After(leg) => place_after(runtime, leg.turn, key).await,
+        InputDestination::After(segment) => place_after(runtime, segment.turn, key).await,
     }
 }
 
@@ -117,13 +117,13 @@ fn reject_if_waiting(session: &SessionView) -> Result<(), Error> {
 pub(crate) async fn send(runtime: &Runtime, input: Input) -> Result<StartedSegment, Error> {
     let client = input.client_tools.iter().map(|tool| tool.name.clone()).collect();
     let (accepted, events) = runtime.submit_watched(input).await?;
-    let leg = ResponseSegment::first(accepted.turn);
-    let hearing = if accepted.duplicate {
-        SegmentReader::for_segment(runtime, leg).await?
+    let segment = ResponseSegment::first(accepted.turn);
+    let reader = if accepted.duplicate {
+        SegmentReader::for_segment(runtime, segment).await?
     } else {
-        SegmentReader::from_events(events, leg, client)
+        SegmentReader::from_events(events, segment, client)
     };
-    Ok(StartedSegment { segment: leg, reader: hearing })
+    Ok(StartedSegment { segment, reader })
 }
 
 /// The result of a call that a client ran.
@@ -155,14 +155,14 @@ pub(crate) async fn resume_with_results(
     let stop = past.projector.stops().iter().position(has).ok_or_else(|| about(no_such_call(*first)))?;
     let stopped = ResponseSegment { turn: first.turn, number: u32::try_from(stop).unwrap_or(u32::MAX) };
     beside.check(&past, stopped)?;
-    let leg = ResponseSegment { number: stopped.number.saturating_add(1), ..stopped };
+    let segment = ResponseSegment { number: stopped.number.saturating_add(1), ..stopped };
     let pairs = pair_results(&past.projector.stops()[stop], results).map_err(about)?;
     // Subscribe before the turn can resume, so that no event is missed.
-    let hearing = SegmentReader::for_segment(runtime, leg).await?;
+    let reader = SegmentReader::for_segment(runtime, segment).await?;
     for (stopped, result) in pairs {
         resolve(runtime, first.turn, stopped, &result.resolution).await.map_err(about)?;
     }
-    Ok(StartedSegment { segment: leg, reader: hearing })
+    Ok(StartedSegment { segment, reader })
 }
 
 fn no_such_call(call: ClientCallId) -> Error {

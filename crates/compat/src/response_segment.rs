@@ -40,8 +40,8 @@ impl ResponseSegment {
             Some(number) => number.parse().ok()?,
             None => 0,
         };
-        let leg = Self { turn, number };
-        (leg.id(prefix) == id).then_some(leg)
+        let segment = Self { turn, number };
+        (segment.id(prefix) == id).then_some(segment)
     }
 }
 
@@ -81,8 +81,8 @@ mod tests {
     fn compat_id_round_trips_and_names_its_turn() {
         let turn = TurnId::from_u128(0xabc);
         for number in [0, 1, 12] {
-            let leg = ResponseSegment { turn, number };
-            assert_eq!(ResponseSegment::from_id(&leg.id("resp_"), "resp_"), Some(leg));
+            let segment = ResponseSegment { turn, number };
+            assert_eq!(ResponseSegment::from_id(&segment.id("resp_"), "resp_"), Some(segment));
         }
         let fresh = ResponseSegment::first(TurnId::fresh(Millis(1_700_000_000_123), [7; 10]));
         assert_eq!(fresh.created(), Millis(1_700_000_000_123));

@@ -30,18 +30,18 @@ pub(crate) enum AnswerItem {
 
 impl SegmentAnswer {
     /// Collects these events.
-    pub(crate) fn of(told: &[SegmentEvent]) -> Self {
-        let mut gathered = Self::default();
-        for told in told {
-            gathered.add(told);
+    pub(crate) fn of(events: &[SegmentEvent]) -> Self {
+        let mut answer = Self::default();
+        for event in events {
+            answer.add(event);
         }
-        gathered
+        answer
     }
 
     /// Adds the next event.
-    pub(crate) fn add(&mut self, told: &SegmentEvent) {
-        let item = self.items.get_mut(told.item);
-        match (&told.kind, item) {
+    pub(crate) fn add(&mut self, event: &SegmentEvent) {
+        let item = self.items.get_mut(event.item);
+        match (&event.kind, item) {
             (SegmentEventKind::TextStarted, _) => {
                 self.items.push(AnswerItem::Text { text: String::new(), is_complete: false });
             }
@@ -70,13 +70,13 @@ impl SegmentAnswer {
     /// the server shuts down. Reads only durable events, so the answer contains no retracted text.
     pub(crate) async fn read_until_end(
         &mut self,
-        hearing: &mut SegmentReader,
+        reader: &mut SegmentReader,
         shared: &HttpState,
     ) -> Result<bool, Error> {
         let over = async {
             while self.end.is_none() {
-                let told = hearing.next_durable().await?;
-                self.add(&told);
+                let event = reader.next_durable().await?;
+                self.add(&event);
             }
             Ok::<(), Error>(())
         };
@@ -93,20 +93,20 @@ impl SegmentAnswer {
 
     /// Returns the complete answer of a segment. Fails if it takes too long. The turn continues in that case.
     pub(crate) async fn complete(
-        mut hearing: SegmentReader,
-        leg: ResponseSegment,
+        mut reader: SegmentReader,
+        segment: ResponseSegment,
         shared: &HttpState,
     ) -> CompatResult<Self> {
-        let mut gathered = Self::default();
-        if !gathered
-            .read_until_end(&mut hearing, shared)
+        let mut answer = Self::default();
+        if !answer
+            .read_until_end(&mut reader, shared)
             .await
             .map_err(|error| CompatError::from(error).after_acceptance())?
         {
-            let detail = format!("{} is still running", leg.turn);
+            let detail = format!("{} is still running", segment.turn);
             return Err(CompatError::from(Error::new(Kind::TurnWaits, detail)).after_acceptance());
         }
-        Ok(gathered)
+        Ok(answer)
     }
 
     /// Returns all texts as one.

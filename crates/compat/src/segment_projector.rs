@@ -132,22 +132,22 @@ impl SegmentProjector {
 
     /// Converts an event of the turn to events of the segment.
     pub(crate) fn project(&mut self, event: &Event) -> Result<Vec<SegmentEvent>, Error> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         match event {
             Event::Durable(record) if record.turn == Some(self.segment.turn) => {
-                self.project_record(record, &mut told)?;
+                self.project_record(record, &mut events)?;
             }
             Event::Live(LiveEvent { turn, what }) if *turn == self.segment.turn => {
-                self.project_live(what, &mut told)?;
+                self.project_live(what, &mut events)?;
             }
             Event::Durable(_) | Event::Live(_) | Event::Missed { .. } => {}
         }
-        Ok(told)
+        Ok(events)
     }
 
-    fn emit(&self, told: &mut Vec<SegmentEvent>, item: usize, what: SegmentEventKind) {
+    fn emit(&self, events: &mut Vec<SegmentEvent>, item: usize, what: SegmentEventKind) {
         if self.current == self.segment.number {
-            told.push(SegmentEvent { item, kind: what });
+            events.push(SegmentEvent { item, kind: what });
         }
     }
 
@@ -156,7 +156,7 @@ impl SegmentProjector {
         self.items - 1
     }
 
-    fn project_record(&mut self, record: &Record, told: &mut Vec<SegmentEvent>) -> Result<(), Error> {
+    fn project_record(&mut self, record: &Record, events: &mut Vec<SegmentEvent>) -> Result<(), Error> {
         match &record.fact {
             Fact::Accepted(accepted) => {
                 let outlast_vocab::record::TurnAccepted { before, parts, output, note, .. } =
@@ -168,20 +168,20 @@ impl SegmentProjector {
                 key,
                 outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
                 ..
-            }) => self.reply(key, reply, told)?,
+            }) => self.reply(key, reply, events)?,
             Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) if !key.is_undo() => {
-                self.batch = self.calls(key, record.seq, &batch.calls, told);
+                self.batch = self.calls(key, record.seq, &batch.calls, events);
             }
             Fact::Answered(EffectAnswered { claim, outcome: Outcome::ToolCall(outcome), .. }) => {
-                self.project_answer(*claim, outcome, told);
+                self.project_answer(*claim, outcome, events);
             }
-            Fact::Parked { waits } => self.project_parked(waits, record.at, told),
+            Fact::Parked { waits } => self.project_parked(waits, record.at, events),
             Fact::Resolved { key, resolution } => self.project_resolved(key, resolution, record.at),
             Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
                 self.project_resolved(key, resolution, record.at);
-                self.project_completion(key, resolution, told);
+                self.project_completion(key, resolution, events);
             }
-            Fact::Ended { end } => self.project_end(end, record.at, told)?,
+            Fact::Ended { end } => self.project_end(end, record.at, events)?,
             _ => {}
         }
         Ok(())
@@ -198,74 +198,79 @@ impl SegmentProjector {
         self.withheld.is_some() && self.withheld == self.last_reply.as_ref().map(ReplayKey::output)
     }
 
-    fn project_live(&mut self, what: &LiveEventKind, told: &mut Vec<SegmentEvent>) -> Result<(), Error> {
+    fn project_live(&mut self, what: &LiveEventKind, events: &mut Vec<SegmentEvent>) -> Result<(), Error> {
         let LiveEventKind::Text { key, attempt, offset, text } = what else { return Ok(()) };
         if self.sends_only_final_answer() || self.last_reply.as_ref() == Some(key) {
             return Ok(());
         }
-        let saying = match &mut self.current_reply {
-            Some(saying) if saying.key == *key => saying,
+        let reply = match &mut self.current_reply {
+            Some(reply) if reply.key == *key => reply,
             _ => {
                 let item = self.items;
-                let (key, said, told) = (key.clone(), String::new(), String::new());
+                let key = key.clone();
                 self.current_reply.insert(ProjectedReply {
                     key,
                     attempt: *attempt,
-                    received: said,
-                    sent: told,
+                    received: String::new(),
+                    sent: String::new(),
                     item,
                 })
             }
         };
-        if *attempt < saying.attempt {
+        if *attempt < reply.attempt {
             return Ok(());
         }
-        if *attempt > saying.attempt || *offset == 0 {
-            (saying.attempt, saying.received) = (*attempt, String::new());
+        if *attempt > reply.attempt || *offset == 0 {
+            (reply.attempt, reply.received) = (*attempt, String::new());
         }
         // Missed text is in the record once the reply is complete.
-        if *offset == saying.received.len() {
-            saying.received.push_str(text);
+        if *offset == reply.received.len() {
+            reply.received.push_str(text);
         }
-        self.send_pieces(false, told)
+        self.send_pieces(false, events)
     }
 
     /// Sends the known text of the reply that was not sent yet, up to the last complete piece.
-    fn send_pieces(&mut self, is_whole: bool, told: &mut Vec<SegmentEvent>) -> Result<(), Error> {
-        let Some(mut saying) = self.current_reply.take() else { return Ok(()) };
-        let common = saying.received.len().min(saying.sent.len());
-        if saying.received.as_bytes()[..common] != saying.sent.as_bytes()[..common]
-            || (is_whole && common < saying.sent.len())
+    fn send_pieces(&mut self, is_whole: bool, events: &mut Vec<SegmentEvent>) -> Result<(), Error> {
+        let Some(mut reply) = self.current_reply.take() else { return Ok(()) };
+        let common = reply.received.len().min(reply.sent.len());
+        if reply.received.as_bytes()[..common] != reply.sent.as_bytes()[..common]
+            || (is_whole && common < reply.sent.len())
         {
             return Err(retracted(self.segment.turn));
         }
-        while saying.sent.len() < saying.received.len()
-            && let Some(end) = text_pieces::first_piece_len(&saying.received[saying.sent.len()..], is_whole)
+        while reply.sent.len() < reply.received.len()
+            && let Some(end) = text_pieces::first_piece_len(&reply.received[reply.sent.len()..], is_whole)
         {
-            if saying.sent.is_empty() {
-                saying.item = self.next_item();
-                self.emit(told, saying.item, SegmentEventKind::TextStarted);
+            if reply.sent.is_empty() {
+                reply.item = self.next_item();
+                self.emit(events, reply.item, SegmentEventKind::TextStarted);
             }
-            let piece = saying.received[saying.sent.len()..][..end].to_owned();
-            saying.sent.push_str(&piece);
-            self.emit(told, saying.item, SegmentEventKind::Text(piece));
+            let piece = reply.received[reply.sent.len()..][..end].to_owned();
+            reply.sent.push_str(&piece);
+            self.emit(events, reply.item, SegmentEventKind::Text(piece));
         }
-        self.current_reply = Some(saying);
+        self.current_reply = Some(reply);
         Ok(())
     }
 
     /// Handles a recorded reply. Its text replaces the live text.
-    fn reply(&mut self, key: &ReplayKey, reply: &Reply, told: &mut Vec<SegmentEvent>) -> Result<(), Error> {
+    fn reply(&mut self, key: &ReplayKey, reply: &Reply, events: &mut Vec<SegmentEvent>) -> Result<(), Error> {
         self.usage = self.usage + reply.usage;
         (self.last_reply, self.stop_reason) = (Some(key.clone()), Some(reply.stop));
         if self.sends_only_final_answer() || self.is_withheld() {
             return Ok(());
         }
-        self.send_reply(key, &text_of(&reply.parts), told)
+        self.send_reply(key, &text_of(&reply.parts), events)
     }
 
-    fn send_reply(&mut self, key: &ReplayKey, text: &str, told: &mut Vec<SegmentEvent>) -> Result<(), Error> {
-        let heard = self.current_reply.take().filter(|saying| saying.key == *key);
+    fn send_reply(
+        &mut self,
+        key: &ReplayKey,
+        text: &str,
+        events: &mut Vec<SegmentEvent>,
+    ) -> Result<(), Error> {
+        let earlier = self.current_reply.take().filter(|reply| reply.key == *key);
         let fresh = || ProjectedReply {
             key: key.clone(),
             attempt: 0,
@@ -274,10 +279,10 @@ impl SegmentProjector {
             item: self.items,
         };
         self.current_reply =
-            Some(ProjectedReply { received: text.to_owned(), ..heard.unwrap_or_else(fresh) });
-        self.send_pieces(true, told)?;
-        if let Some(saying) = self.current_reply.take().filter(|saying| !saying.sent.is_empty()) {
-            self.emit(told, saying.item, SegmentEventKind::TextCompleted(saying.sent));
+            Some(ProjectedReply { received: text.to_owned(), ..earlier.unwrap_or_else(fresh) });
+        self.send_pieces(true, events)?;
+        if let Some(reply) = self.current_reply.take().filter(|reply| !reply.sent.is_empty()) {
+            self.emit(events, reply.item, SegmentEventKind::TextCompleted(reply.sent));
         }
         Ok(())
     }
@@ -287,7 +292,7 @@ impl SegmentProjector {
         key: &ReplayKey,
         asked: Seq,
         batch: &[BatchCall],
-        told: &mut Vec<SegmentEvent>,
+        events: &mut Vec<SegmentEvent>,
     ) -> Vec<ProjectedCall> {
         let mut calls = Vec::new();
         for (index, call) in batch.iter().enumerate() {
@@ -297,7 +302,7 @@ impl SegmentProjector {
             let item = (!self.client.contains(tool)).then(|| {
                 let item = self.next_item();
                 let asked = AgentToolCall { tool: tool.clone(), arguments: arguments.clone() };
-                self.emit(told, item, SegmentEventKind::ToolStarted(asked));
+                self.emit(events, item, SegmentEventKind::ToolStarted(asked));
                 (self.current, item)
             });
             calls.push(ProjectedCall {
@@ -311,28 +316,28 @@ impl SegmentProjector {
         calls
     }
 
-    fn project_answer(&self, claim: ClaimRef, outcome: &ToolOutcome, told: &mut Vec<SegmentEvent>) {
+    fn project_answer(&self, claim: ClaimRef, outcome: &ToolOutcome, events: &mut Vec<SegmentEvent>) {
         let found = self.batch.iter().find(|call| call.claim == claim);
         let Some(item) = found.and_then(|call| call.item) else { return };
         match outcome {
             ToolOutcome::Pending => {}
-            ToolOutcome::Done(result) => self.tool_ends(item, result.clone(), told),
+            ToolOutcome::Done(result) => self.tool_ends(item, result.clone(), events),
             ToolOutcome::Unknown => {
                 let failure = Failure::new(Kind::ToolOutcomeUnknown, "the outcome is unknown");
-                self.tool_ends(item, ToolResult::Err(failure), told);
+                self.tool_ends(item, ToolResult::Err(failure), events);
             }
         }
     }
 
     /// Sends the result of a tool, if the turn is still in the segment that called it.
-    fn tool_ends(&self, (leg, item): (u32, usize), result: ToolResult, told: &mut Vec<SegmentEvent>) {
-        if leg == self.current {
-            self.emit(told, item, SegmentEventKind::ToolFinished(result));
+    fn tool_ends(&self, (segment, item): (u32, usize), result: ToolResult, events: &mut Vec<SegmentEvent>) {
+        if segment == self.current {
+            self.emit(events, item, SegmentEventKind::ToolFinished(result));
         }
     }
 
     /// Handles a parked turn. If it waits for new calls of its client, the segment is over.
-    fn project_parked(&mut self, waits: &[Wait], at: Millis, told: &mut Vec<SegmentEvent>) {
+    fn project_parked(&mut self, waits: &[Wait], at: Millis, events: &mut Vec<SegmentEvent>) {
         let known =
             |wait: &ReplayKey| self.stops.iter().flat_map(|stop| &stop.calls).any(|call| call.wait == *wait);
         let waited_for = |call: &ProjectedCall| {
@@ -352,16 +357,16 @@ impl SegmentProjector {
         }
         for stopped in &calls {
             let item = self.next_item();
-            self.emit(told, item, SegmentEventKind::Call(stopped.call.clone()));
+            self.emit(events, item, SegmentEventKind::Call(stopped.call.clone()));
         }
-        self.finish(SegmentOutcome::ClientCalls, at, told);
+        self.finish(SegmentOutcome::ClientCalls, at, events);
         self.stops.push(ClientStop { calls });
         (self.current, self.items, self.usage) = (self.current + 1, 0, Usage::default());
     }
 
-    fn finish(&mut self, how: SegmentOutcome, at: Millis, told: &mut Vec<SegmentEvent>) {
+    fn finish(&mut self, how: SegmentOutcome, at: Millis, events: &mut Vec<SegmentEvent>) {
         let over = SegmentEnd { outcome: how, usage: self.usage, at };
-        self.emit(told, self.items, SegmentEventKind::Ended(over));
+        self.emit(events, self.items, SegmentEventKind::Ended(over));
     }
 
     fn project_resolved(&mut self, wait: &ReplayKey, resolution: &Resolution, at: Millis) {
@@ -375,7 +380,7 @@ impl SegmentProjector {
     }
 
     /// Handles a call of one of the agent's own tools that was completed from outside.
-    fn project_completion(&self, wait: &ReplayKey, resolution: &Resolution, told: &mut Vec<SegmentEvent>) {
+    fn project_completion(&self, wait: &ReplayKey, resolution: &Resolution, events: &mut Vec<SegmentEvent>) {
         let found = self.batch.iter().find(|call| call.key.completion() == *wait);
         let Some(item) = found.and_then(|call| call.item) else { return };
         let result = match resolution {
@@ -388,16 +393,21 @@ impl SegmentProjector {
                 ToolResult::Err(Failure::new(Kind::WaitCancelled, "the wait was cancelled"))
             }
         };
-        self.tool_ends(item, result, told);
+        self.tool_ends(item, result, events);
     }
 
-    fn project_end(&mut self, end: &TurnEnd, at: Millis, told: &mut Vec<SegmentEvent>) -> Result<(), Error> {
-        let untold = self.sends_only_final_answer() || self.is_withheld();
-        if let (TurnEnd::Answered { text } | TurnEnd::Refused { text }, true) = (end, untold) {
+    fn project_end(
+        &mut self,
+        end: &TurnEnd,
+        at: Millis,
+        events: &mut Vec<SegmentEvent>,
+    ) -> Result<(), Error> {
+        let unsent = self.sends_only_final_answer() || self.is_withheld();
+        if let (TurnEnd::Answered { text } | TurnEnd::Refused { text }, true) = (end, unsent) {
             let key = self.last_reply.clone().unwrap_or_else(|| ReplayKey::turn(0));
-            self.send_reply(&key, text, told)?;
+            self.send_reply(&key, text, events)?;
         }
-        self.finish(self.how(end), at, told);
+        self.finish(self.how(end), at, events);
         Ok(())
     }
 

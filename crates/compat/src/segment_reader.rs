@@ -24,24 +24,24 @@ impl SegmentReader {
     /// Reads from events that start with the turn's input.
     pub(crate) fn from_events(
         events: SessionEventStream,
-        leg: ResponseSegment,
+        segment: ResponseSegment,
         client: Vec<ToolName>,
     ) -> Self {
-        Self { events, projector: SegmentProjector::new(leg, client), ready: VecDeque::new() }
+        Self { events, projector: SegmentProjector::new(segment, client), ready: VecDeque::new() }
     }
 
     /// Reads a segment of an existing turn.
-    pub(crate) async fn for_segment(runtime: &Runtime, leg: ResponseSegment) -> Result<Self, Error> {
-        let turn = runtime.store().turn(leg.turn).await?;
-        let client = client_tools(runtime, leg.turn).await?;
-        Ok(Self::from_events(events_from_input(runtime, &turn), leg, client))
+    pub(crate) async fn for_segment(runtime: &Runtime, segment: ResponseSegment) -> Result<Self, Error> {
+        let turn = runtime.store().turn(segment.turn).await?;
+        let client = client_tools(runtime, segment.turn).await?;
+        Ok(Self::from_events(events_from_input(runtime, &turn), segment, client))
     }
 
     /// Returns the next event of the segment. Waits for one if necessary. Cancel safe: no event is lost.
     pub(crate) async fn next(&mut self) -> Result<SegmentEvent, Error> {
         loop {
-            if let Some(told) = self.ready.pop_front() {
-                return Ok(told);
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(ready);
             }
             let event = self.events.next().await?;
             self.ready.extend(self.projector.project(&event)?);
@@ -51,8 +51,8 @@ impl SegmentReader {
     /// Returns the next event that the journal contains. Waits for one if necessary. Ignores live events.
     pub(crate) async fn next_durable(&mut self) -> Result<SegmentEvent, Error> {
         loop {
-            if let Some(told) = self.ready.pop_front() {
-                return Ok(told);
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(ready);
             }
             let event = self.events.next().await?;
             if !matches!(event, Event::Live(_)) {
@@ -94,14 +94,14 @@ pub(crate) struct RecordedSegment {
 
 impl RecordedSegment {
     /// Reads the records of a segment. Returns `None` if the turn has not reached it.
-    pub(crate) async fn of(runtime: &Runtime, leg: ResponseSegment) -> Result<Option<Self>, Error> {
-        let session = runtime.store().turn(leg.turn).await?.session;
-        let package = package(runtime, leg.turn).await?;
-        let mut teller = SegmentProjector::new(leg, names(package.as_ref()));
-        let mut told = Vec::new();
-        for record in runtime.store().turn_records(leg.turn).await? {
-            told.extend(teller.project(&Event::Durable(Box::new(record)))?);
+    pub(crate) async fn of(runtime: &Runtime, segment: ResponseSegment) -> Result<Option<Self>, Error> {
+        let session = runtime.store().turn(segment.turn).await?.session;
+        let package = package(runtime, segment.turn).await?;
+        let mut projector = SegmentProjector::new(segment, names(package.as_ref()));
+        let mut segment_events = Vec::new();
+        for record in runtime.store().turn_records(segment.turn).await? {
+            segment_events.extend(projector.project(&Event::Durable(Box::new(record)))?);
         }
-        Ok(teller.has_begun().then_some(Self { session, package, projector: teller, segment_events: told }))
+        Ok(projector.has_begun().then_some(Self { session, package, projector, segment_events }))
     }
 }

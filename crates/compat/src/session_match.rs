@@ -142,12 +142,12 @@ async fn comparable_messages(
     if !is_there || newest.index + 1 != session.turns {
         return Ok(None);
     }
-    let mut heard = Vec::new();
+    let mut messages = Vec::new();
     for turn in &turns {
         let client = client_tools(runtime, turn.id).await?;
-        append_turn(turn.id, &store.turn_records(turn.id).await?, &client, &mut heard)?;
+        append_turn(turn.id, &store.turn_records(turn.id).await?, &client, &mut messages)?;
     }
-    Ok(Some(heard))
+    Ok(Some(messages))
 }
 
 /// Appends the messages of a turn.
@@ -155,24 +155,24 @@ fn append_turn(
     turn: TurnId,
     records: &[Record],
     client: &[ToolName],
-    heard: &mut Vec<ComparableMessage>,
+    messages: &mut Vec<ComparableMessage>,
 ) -> Result<(), Error> {
     let mut number = 0;
     loop {
-        let mut teller = SegmentProjector::new(ResponseSegment { turn, number }, client.to_vec());
-        let mut gathered = SegmentAnswer::default();
+        let mut projector = SegmentProjector::new(ResponseSegment { turn, number }, client.to_vec());
+        let mut answer = SegmentAnswer::default();
         for record in records {
-            for told in teller.project(&Event::Durable(Box::new(record.clone())))? {
-                gathered.add(&told);
+            for event in projector.project(&Event::Durable(Box::new(record.clone())))? {
+                answer.add(&event);
             }
         }
         if number == 0 {
-            heard.extend(teller.input().before.iter().map(ComparableMessage::of));
-            heard.push(ComparableMessage::of(&Message::User { parts: teller.input().parts.clone() }));
+            messages.extend(projector.input().before.iter().map(ComparableMessage::of));
+            messages.push(ComparableMessage::of(&Message::User { parts: projector.input().parts.clone() }));
         }
-        let calls = gathered.calls().map(|call| call.id.to_string()).collect();
-        heard.push(ComparableMessage { who: "assistant", text: gathered.text(), calls, files: Vec::new() });
-        let Some(stop) = teller.stops().get(number as usize) else { return Ok(()) };
+        let calls = answer.calls().map(|call| call.id.to_string()).collect();
+        messages.push(ComparableMessage { who: "assistant", text: answer.text(), calls, files: Vec::new() });
+        let Some(stop) = projector.stops().get(number as usize) else { return Ok(()) };
         for PendingClientCall { call, resolution, .. } in &stop.calls {
             let text = match resolution {
                 Some(Resolution::Ok(Value::String(text))) => text.clone(),
@@ -180,7 +180,7 @@ fn append_turn(
                 other => format!("{other:?}"),
             };
             let calls = vec![call.id.to_string()];
-            heard.push(ComparableMessage { who: "tool", text, calls, files: Vec::new() });
+            messages.push(ComparableMessage { who: "tool", text, calls, files: Vec::new() });
         }
         number += 1;
     }

@@ -25,10 +25,10 @@ pub(crate) trait StreamFormat: Send + 'static {
     fn opening(&mut self) -> CompatResult<Vec<StreamLine>>;
 
     /// Converts one event of the segment.
-    fn convert(&mut self, told: &SegmentEvent) -> CompatResult<Vec<StreamLine>>;
+    fn convert(&mut self, event: &SegmentEvent) -> CompatResult<Vec<StreamLine>>;
 
     /// Returns the last event of a stream that failed.
-    fn failure(&mut self, complaint: &ErrorContents<'_>) -> StreamLine;
+    fn failure(&mut self, contents: &ErrorContents<'_>) -> StreamLine;
 }
 
 /// One event of a stream.
@@ -83,12 +83,12 @@ enum SegmentStreamStep {
 pub(crate) fn response<V: StreamFormat>(
     shared: &HttpState,
     open: CallerSlot,
-    hearing: SegmentReader,
-    voice: V,
+    reader: SegmentReader,
+    stream_format: V,
 ) -> Response {
     let running = SegmentStream {
-        reader: hearing,
-        stream_format: voice,
+        reader,
+        stream_format,
         heartbeat: shared.limits.heartbeat,
         heartbeat_at: Instant::now() + shared.limits.heartbeat,
         stopping: shared.stopping.clone(),
@@ -126,9 +126,9 @@ impl<V: StreamFormat> SegmentStream<V> {
                 _ = self.stopping.wait_for(|stopping| *stopping) => SegmentStreamStep::Stop,
                 // Checked before events, because events without an equivalent in this API produce no output.
                 () = tokio::time::sleep_until(self.heartbeat_at) => SegmentStreamStep::Heartbeat,
-                told = self.reader.next() => SegmentStreamStep::Event(told),
+                event = self.reader.next() => SegmentStreamStep::Event(event),
             };
-            let told = match happened {
+            let event = match happened {
                 SegmentStreamStep::Stop => {
                     self.has_ended = true;
                     return Some(Err(io::Error::other(
@@ -136,11 +136,11 @@ impl<V: StreamFormat> SegmentStream<V> {
                     )));
                 }
                 SegmentStreamStep::Heartbeat => return Some(Ok(Bytes::from_static(b": alive\n\n"))),
-                SegmentStreamStep::Event(told) => told,
+                SegmentStreamStep::Event(event) => event,
             };
-            let lines = told.map_err(CompatError::from).and_then(|told| {
-                self.has_ended = matches!(told.kind, SegmentEventKind::Ended(_));
-                self.stream_format.convert(&told)
+            let lines = event.map_err(CompatError::from).and_then(|event| {
+                self.has_ended = matches!(event.kind, SegmentEventKind::Ended(_));
+                self.stream_format.convert(&event)
             });
             let piece = self.encode(lines);
             if !piece.is_empty() {

@@ -28,8 +28,8 @@ impl AnthropicMessage {
     }
 
     /// Returns the complete message.
-    pub(super) fn whole(&self, gathered: &SegmentAnswer) -> CompatResult<Value> {
-        let Some(over) = &gathered.end else { return Ok(Value::Null) };
+    pub(super) fn whole(&self, answer: &SegmentAnswer) -> CompatResult<Value> {
+        let Some(over) = &answer.end else { return Ok(Value::Null) };
         let block = |item: &AnswerItem| match item {
             AnswerItem::Text { text, .. } if !text.is_empty() => {
                 Some(json!({ "type": "text", "text": text, "citations": null }))
@@ -38,7 +38,7 @@ impl AnthropicMessage {
             // Calls of the agent's own tools are not shown to the client.
             AnswerItem::Text { .. } | AnswerItem::Tool { .. } => None,
         };
-        let content: Vec<Value> = gathered.items.iter().filter_map(block).collect();
+        let content: Vec<Value> = answer.items.iter().filter_map(block).collect();
         Ok(self.message(&content, Some(reason(&over.outcome, self.segment.turn)?), &over.usage))
     }
 }
@@ -102,8 +102,8 @@ impl StreamFormat for BlockStream {
         Ok(vec![StreamLine::named("message_start", &json!({ "type": "message_start", "message": message }))])
     }
 
-    fn convert(&mut self, told: &SegmentEvent) -> CompatResult<Vec<StreamLine>> {
-        Ok(match &told.kind {
+    fn convert(&mut self, event: &SegmentEvent) -> CompatResult<Vec<StreamLine>> {
+        Ok(match &event.kind {
             SegmentEventKind::TextStarted => vec![self.start(&json!({ "type": "text", "text": "" }))],
             SegmentEventKind::Text(piece) => {
                 vec![self.delta(&json!({ "type": "text_delta", "text": piece }))]
@@ -124,7 +124,7 @@ impl StreamFormat for BlockStream {
         })
     }
 
-    fn failure(&mut self, complaint: &ErrorContents<'_>) -> StreamLine {
-        StreamLine::named("error", &error::body(complaint))
+    fn failure(&mut self, contents: &ErrorContents<'_>) -> StreamLine {
+        StreamLine::named("error", &error::body(contents))
     }
 }

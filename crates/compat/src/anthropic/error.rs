@@ -38,8 +38,8 @@ pub(crate) struct AnthropicErrorBody {
 }
 
 /// Returns the body of an error response.
-pub(crate) fn body(complaint: &ErrorContents<'_>) -> Value {
-    let ErrorContents { status, of_turn, code, detail, param, request } = complaint;
+pub(crate) fn body(contents: &ErrorContents<'_>) -> Value {
+    let ErrorContents { status, of_turn, code, detail, param, request } = contents;
     let error = AnthropicErrorBody {
         kind: if *of_turn { "api_error" } else { kind(status.as_u16()) },
         message: detail.clone(),

@@ -101,8 +101,8 @@ async fn create(
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, reader, BlockStream::new(head)));
     }
-    let gathered = SegmentAnswer::complete(reader, segment, &shared).await?;
-    Ok(Json(head.whole(&gathered)?).into_response())
+    let answer = SegmentAnswer::complete(reader, segment, &shared).await?;
+    Ok(Json(head.whole(&answer)?).into_response())
 }
 
 impl CreateMessage {

@@ -109,8 +109,8 @@ async fn create(
         let chunks = CompletionStream { completion, with_usage, texts: 0, calls: 0 };
         return Ok(stream::response(&shared, open, reader, chunks));
     }
-    let gathered = SegmentAnswer::complete(reader, segment, &shared).await?;
-    Ok(Json(completion.whole(&gathered)?).into_response())
+    let answer = SegmentAnswer::complete(reader, segment, &shared).await?;
+    Ok(Json(completion.whole(&answer)?).into_response())
 }
 
 impl CreateCompletion {
@@ -221,11 +221,11 @@ impl ChatCompletion {
         })
     }
 
-    fn whole(&self, gathered: &SegmentAnswer) -> CompatResult<Value> {
-        let Some(over) = &gathered.end else { return Ok(Value::Null) };
+    fn whole(&self, answer: &SegmentAnswer) -> CompatResult<Value> {
+        let Some(over) = &answer.end else { return Ok(Value::Null) };
         let reason = reason(&over.outcome, self.segment.turn)?;
-        let text = gathered.text();
-        let calls: Vec<Value> = gathered.calls().map(tool_call).collect();
+        let text = answer.text();
+        let calls: Vec<Value> = answer.calls().map(tool_call).collect();
         let mut message = json!({ "role": "assistant", "content": text, "refusal": null, "annotations": [] });
         if !calls.is_empty() {
             if text.is_empty() {
@@ -291,8 +291,8 @@ impl StreamFormat for CompletionStream {
         Ok(vec![self.chunk(&json!({ "role": "assistant", "content": "" }), None)])
     }
 
-    fn convert(&mut self, told: &SegmentEvent) -> CompatResult<Vec<StreamLine>> {
-        Ok(match &told.kind {
+    fn convert(&mut self, event: &SegmentEvent) -> CompatResult<Vec<StreamLine>> {
+        Ok(match &event.kind {
             SegmentEventKind::TextStarted => {
                 self.texts += 1;
                 let between =
@@ -323,7 +323,7 @@ impl StreamFormat for CompletionStream {
         })
     }
 
-    fn failure(&mut self, complaint: &ErrorContents<'_>) -> StreamLine {
-        StreamLine::data(&error::body(complaint))
+    fn failure(&mut self, contents: &ErrorContents<'_>) -> StreamLine {
+        StreamLine::data(&error::body(contents))
     }
 }

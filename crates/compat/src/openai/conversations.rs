@@ -187,13 +187,13 @@ fn turn_of(item: &str) -> Option<TurnId> {
 
 /// Returns the items of a turn, of all its segments.
 async fn items_of(runtime: &Runtime, turn: TurnId) -> Result<Vec<Value>, Error> {
-    let (mut items, mut leg) = (Vec::new(), ResponseSegment::first(turn));
-    while let Some(past) = RecordedSegment::of(runtime, leg).await? {
-        let response = Response::of(leg, &past);
+    let (mut items, mut segment) = (Vec::new(), ResponseSegment::first(turn));
+    while let Some(past) = RecordedSegment::of(runtime, segment).await? {
+        let response = Response::of(segment, &past);
         items.extend(input_items(&response, &past));
-        let gathered = SegmentAnswer::of(&past.segment_events);
-        items.extend(gathered.items.iter().enumerate().map(|(index, item)| response.item(index, item)));
-        leg.number += 1;
+        let answer = SegmentAnswer::of(&past.segment_events);
+        items.extend(answer.items.iter().enumerate().map(|(index, item)| response.item(index, item)));
+        segment.number += 1;
     }
     Ok(items)
 }

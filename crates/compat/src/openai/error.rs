@@ -31,8 +31,8 @@ pub(crate) struct OpenAiErrorBody {
 }
 
 /// Returns the body of an error response.
-pub(crate) fn body(complaint: &ErrorContents<'_>) -> Value {
-    let ErrorContents { status, of_turn, code, detail, param, .. } = complaint;
+pub(crate) fn body(contents: &ErrorContents<'_>) -> Value {
+    let ErrorContents { status, of_turn, code, detail, param, .. } = contents;
     let error = OpenAiErrorBody {
         message: detail.clone(),
         kind: if *of_turn { "server_error" } else { kind(status.as_u16()) },

@@ -44,10 +44,10 @@ impl OpenAiResponse {
     }
 
     /// Returns the response.
-    pub(crate) fn response(&self, gathered: &SegmentAnswer) -> Value {
+    pub(crate) fn response(&self, answer: &SegmentAnswer) -> Value {
         let said = |name: &str| self.note.get(name).cloned().unwrap_or(Value::Null);
         let or = |name: &str, usual: Value| self.note.get(name).cloned().unwrap_or(usual);
-        let over = gathered.end.as_ref();
+        let over = answer.end.as_ref();
         let previous = match self.segment.number {
             0 => said("previous_response_id"),
             number => json!(ResponseSegment { number: number - 1, ..self.segment }.id(RESPONSE)),
@@ -64,7 +64,7 @@ impl OpenAiResponse {
             "max_output_tokens": null,
             "metadata": or("metadata", json!({})),
             "model": said("model"),
-            "output": self.output(gathered),
+            "output": self.output(answer),
             "parallel_tool_calls": true,
             "previous_response_id": previous,
             "conversation": { "id": conversation_id(self.session) },
@@ -91,8 +91,8 @@ impl OpenAiResponse {
         format!("{kind}_{:032x}_{number}_{item}", turn.to_u128())
     }
 
-    fn output(&self, gathered: &SegmentAnswer) -> Value {
-        gathered.items.iter().enumerate().map(|(index, item)| self.item(index, item)).collect()
+    fn output(&self, answer: &SegmentAnswer) -> Value {
+        answer.items.iter().enumerate().map(|(index, item)| self.item(index, item)).collect()
     }
 
     /// Returns an item of the output.

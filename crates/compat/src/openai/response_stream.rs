@@ -19,7 +19,7 @@ const CHECKSUM_BITS: u32 = 20;
 /// Converts the events of a segment to events of the Responses API.
 pub(crate) struct ResponseStream {
     response_head: OpenAiResponse,
-    gathered: SegmentAnswer,
+    answer: SegmentAnswer,
     numbers: SequenceNumbers,
 }
 
@@ -59,7 +59,7 @@ impl ResponseStream {
     pub(crate) fn new(response_head: OpenAiResponse, after: Option<u64>) -> Self {
         Self {
             response_head,
-            gathered: SegmentAnswer::default(),
+            answer: SegmentAnswer::default(),
             numbers: SequenceNumbers { next: 0, checksum: 0, after },
         }
     }
@@ -83,7 +83,7 @@ impl ResponseStream {
     }
 
     fn push_response(&mut self, event: &'static str, lines: &mut Vec<StreamLine>) -> Result<(), Error> {
-        let response = self.response_head.response(&self.gathered);
+        let response = self.response_head.response(&self.answer);
         self.push_event(event, json!({ "response": response }), lines)
     }
 
@@ -113,7 +113,7 @@ impl ResponseStream {
     }
 
     fn tool_begins(&mut self, index: usize, lines: &mut Vec<StreamLine>) -> Result<(), Error> {
-        let Some(item) = self.gathered.items.get(index) else { return Ok(()) };
+        let Some(item) = self.answer.items.get(index) else { return Ok(()) };
         let item = self.response_head.item(index, item);
         let at = json!({ "item_id": item["id"], "output_index": index });
         let mut arguments = at.clone();
@@ -124,7 +124,7 @@ impl ResponseStream {
     }
 
     fn tool_ends(&mut self, index: usize, lines: &mut Vec<StreamLine>) -> Result<(), Error> {
-        let Some(item) = self.gathered.items.get(index) else { return Ok(()) };
+        let Some(item) = self.answer.items.get(index) else { return Ok(()) };
         let item = self.response_head.item(index, item);
         let failed = item["status"] == "failed";
         let event = if failed { "response.mcp_call.failed" } else { "response.mcp_call.completed" };
@@ -133,7 +133,7 @@ impl ResponseStream {
     }
 
     fn call(&mut self, index: usize, lines: &mut Vec<StreamLine>) -> Result<(), Error> {
-        let Some(item) = self.gathered.items.get(index) else { return Ok(()) };
+        let Some(item) = self.answer.items.get(index) else { return Ok(()) };
         let item = self.response_head.item(index, item);
         let mut begun = item.clone();
         (begun["arguments"], begun["status"]) = (json!(""), json!("in_progress"));
@@ -160,10 +160,10 @@ impl StreamFormat for ResponseStream {
         Ok(lines)
     }
 
-    fn convert(&mut self, told: &SegmentEvent) -> CompatResult<Vec<StreamLine>> {
-        self.gathered.add(told);
-        let (index, mut lines) = (told.item, Vec::new());
-        match &told.kind {
+    fn convert(&mut self, event: &SegmentEvent) -> CompatResult<Vec<StreamLine>> {
+        self.answer.add(event);
+        let (index, mut lines) = (event.item, Vec::new());
+        match &event.kind {
             SegmentEventKind::TextStarted => self.text_begins(index, &mut lines)?,
             SegmentEventKind::Text(piece) => {
                 let id = self.response_head.item_id("msg", index);
@@ -177,7 +177,7 @@ impl StreamFormat for ResponseStream {
             SegmentEventKind::ToolFinished(_) => self.tool_ends(index, &mut lines)?,
             SegmentEventKind::Call(_) => self.call(index, &mut lines)?,
             SegmentEventKind::Ended(over) => {
-                let event = match over.outcome {
+                let name = match over.outcome {
                     SegmentOutcome::Answered | SegmentOutcome::ClientCalls => "response.completed",
                     // The API has no event for cancellation. The response itself has the status.
                     SegmentOutcome::Refused | SegmentOutcome::Length | SegmentOutcome::Cancelled => {
@@ -185,18 +185,18 @@ impl StreamFormat for ResponseStream {
                     }
                     SegmentOutcome::Failed(_) => "response.failed",
                 };
-                self.push_response(event, &mut lines)?;
+                self.push_response(name, &mut lines)?;
             }
         }
         Ok(lines)
     }
 
-    fn failure(&mut self, complaint: &ErrorContents<'_>) -> StreamLine {
+    fn failure(&mut self, contents: &ErrorContents<'_>) -> StreamLine {
         let number = (self.numbers.next << CHECKSUM_BITS) | self.numbers.checksum_bits();
         let data = json!({
             "type": "error",
-            "code": complaint.code,
-            "message": complaint.detail,
+            "code": contents.code,
+            "message": contents.detail,
             "param": null,
             "sequence_number": number,
         });

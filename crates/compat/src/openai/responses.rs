@@ -143,13 +143,13 @@ async fn create(
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, reader, ResponseStream::new(response, None)));
     }
-    let mut gathered = SegmentAnswer::default();
+    let mut answer = SegmentAnswer::default();
     if background {
-        gathered = SegmentAnswer::of(&past.segment_events);
+        answer = SegmentAnswer::of(&past.segment_events);
     } else {
-        gathered.read_until_end(&mut reader, &shared).await.map_err(late)?;
+        answer.read_until_end(&mut reader, &shared).await.map_err(late)?;
     }
-    Ok(Json(response.response(&gathered)).into_response())
+    Ok(Json(response.response(&answer)).into_response())
 }
 
 impl CreateResponse {
@@ -178,7 +178,7 @@ impl CreateResponse {
                     client_tools: &client_tools,
                     metadata: self.metadata.as_ref(),
                     previous: match place {
-                        InputDestination::After(leg) => Some(leg),
+                        InputDestination::After(segment) => Some(segment),
                         InputDestination::New | InputDestination::Session(_) => None,
                     },
                     conversation: match place {
@@ -257,9 +257,9 @@ impl CreateResponse {
                 Ok((InputDestination::Session(session), "conversation"))
             }
             (None, Some(id)) => {
-                let ResponseId(leg) =
+                let ResponseId(segment) =
                     id.parse().map_err(|error| about_param(error, "previous_response_id"))?;
-                Ok((InputDestination::After(leg), "previous_response_id"))
+                Ok((InputDestination::After(segment), "previous_response_id"))
             }
             (None, None) => Ok((InputDestination::New, "input")),
         }
@@ -313,9 +313,9 @@ pub(crate) struct ResponseParams {
     starting_after: Option<u64>,
 }
 
-async fn recorded_segment(runtime: &Runtime, leg: ResponseSegment) -> Result<RecordedSegment, Error> {
-    let missing = || no_response(&leg.id(RESPONSE));
-    match RecordedSegment::of(runtime, leg).await {
+async fn recorded_segment(runtime: &Runtime, segment: ResponseSegment) -> Result<RecordedSegment, Error> {
+    let missing = || no_response(&segment.id(RESPONSE));
+    match RecordedSegment::of(runtime, segment).await {
         Err(error) if error.kind() == Kind::TurnNotFound => Err(missing()),
         past => past?.ok_or_else(missing),
     }
@@ -330,18 +330,18 @@ async fn recorded_segment(runtime: &Runtime, leg: ResponseSegment) -> Result<Rec
 async fn show(
     caller: Caller<Reads>,
     State(shared): State<HttpState>,
-    PathParam(ResponseId(leg)): PathParam<ResponseId>,
+    PathParam(ResponseId(segment)): PathParam<ResponseId>,
     QueryParams(look): QueryParams<ResponseParams>,
 ) -> CompatResult<Reply> {
-    let past = recorded_segment(&caller.runtime, leg).await?;
-    let response = Response::of(leg, &past);
+    let past = recorded_segment(&caller.runtime, segment).await?;
+    let response = Response::of(segment, &past);
     if look.stream == Some(true) {
         let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
-        let hearing = SegmentReader::for_segment(&caller.runtime, leg).await?;
+        let reader = SegmentReader::for_segment(&caller.runtime, segment).await?;
         return Ok(stream::response(
             &shared,
             open,
-            hearing,
+            reader,
             ResponseStream::new(response, look.starting_after),
         ));
     }
@@ -356,14 +356,14 @@ async fn show(
 async fn cancel(
     caller: Caller<Runs>,
     State(shared): State<HttpState>,
-    PathParam(ResponseId(leg)): PathParam<ResponseId>,
+    PathParam(ResponseId(segment)): PathParam<ResponseId>,
 ) -> CompatResult<Json<Value>> {
-    recorded_segment(&caller.runtime, leg).await?;
-    caller.runtime.cancel(leg.turn, CANCELLED).await?;
+    recorded_segment(&caller.runtime, segment).await?;
+    caller.runtime.cancel(segment.turn, CANCELLED).await?;
     // The turn stops at its next step. After the timeout, the response is still in progress.
-    let _ = tokio::time::timeout(shared.limits.wait_most, caller.runtime.outcome(leg.turn)).await;
-    let past = recorded_segment(&caller.runtime, leg).await?;
-    Ok(Json(Response::of(leg, &past).response(&SegmentAnswer::of(&past.segment_events))))
+    let _ = tokio::time::timeout(shared.limits.wait_most, caller.runtime.outcome(segment.turn)).await;
+    let past = recorded_segment(&caller.runtime, segment).await?;
+    Ok(Json(Response::of(segment, &past).response(&SegmentAnswer::of(&past.segment_events))))
 }
 
 /// Pagination parameters.
@@ -436,10 +436,10 @@ pub(crate) fn list(items: Vec<Value>, limit: usize) -> Value {
 async fn items(
     caller: Caller<Reads>,
     State(shared): State<HttpState>,
-    PathParam(ResponseId(leg)): PathParam<ResponseId>,
+    PathParam(ResponseId(segment)): PathParam<ResponseId>,
     QueryParams(page): QueryParams<ItemListParams>,
 ) -> CompatResult<Json<Value>> {
-    let past = recorded_segment(&caller.runtime, leg).await?;
-    let items = input_items(&Response::of(leg, &past), &past);
+    let past = recorded_segment(&caller.runtime, segment).await?;
+    let items = input_items(&Response::of(segment, &past), &past);
     Ok(Json(page.page_of(items, &shared)?))
 }

@@ -96,14 +96,16 @@ impl Journal {
         self.fact(Fact::Ended { end: TurnEnd::Answered { text: text.to_owned() } })
     }
 
-    fn told(&self, leg: u32) -> Result<Vec<SegmentEvent>, Kind> {
-        let mut teller =
-            SegmentProjector::new(ResponseSegment { turn: TURN, number: leg }, vec!["mine".parse().unwrap()]);
-        let mut told = Vec::new();
+    fn segment_events(&self, segment: u32) -> Result<Vec<SegmentEvent>, Kind> {
+        let mut projector = SegmentProjector::new(
+            ResponseSegment { turn: TURN, number: segment },
+            vec!["mine".parse().unwrap()],
+        );
+        let mut events = Vec::new();
         for event in &self.events {
-            told.extend(teller.project(event).map_err(|error| error.kind())?);
+            events.extend(projector.project(event).map_err(|error| error.kind())?);
         }
-        Ok(told)
+        Ok(events)
     }
 
     /// Removes the live events.
@@ -118,19 +120,19 @@ fn tool_use(tool: &str) -> ToolUse {
     ToolUse::new(id, tool.parse().unwrap(), CallArguments::Json(json!({"of": tool})))
 }
 
-fn words(told: &[SegmentEvent]) -> Vec<String> {
-    let word = |told: &SegmentEvent| match &told.kind {
-        SegmentEventKind::TextStarted => format!("{} begins", told.item),
-        SegmentEventKind::Text(piece) => format!("{} {piece:?}", told.item),
-        SegmentEventKind::TextCompleted(text) => format!("{} ends {text:?}", told.item),
-        SegmentEventKind::ToolStarted(asked) => format!("{} runs {}", told.item, asked.tool),
-        SegmentEventKind::ToolFinished(result) => format!("{} gave {}", told.item, result.text()),
-        SegmentEventKind::Call(call) => format!("{} call {} {}", told.item, call.tool, call.arguments),
+fn words(events: &[SegmentEvent]) -> Vec<String> {
+    let word = |event: &SegmentEvent| match &event.kind {
+        SegmentEventKind::TextStarted => format!("{} begins", event.item),
+        SegmentEventKind::Text(piece) => format!("{} {piece:?}", event.item),
+        SegmentEventKind::TextCompleted(text) => format!("{} ends {text:?}", event.item),
+        SegmentEventKind::ToolStarted(asked) => format!("{} runs {}", event.item, asked.tool),
+        SegmentEventKind::ToolFinished(result) => format!("{} gave {}", event.item, result.text()),
+        SegmentEventKind::Call(call) => format!("{} call {} {}", event.item, call.tool, call.arguments),
         SegmentEventKind::Ended(over) => {
             format!("{:?} {}+{}", over.outcome, over.usage.input, over.usage.output)
         }
     };
-    told.iter().map(word).collect()
+    events.iter().map(word).collect()
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn live_output_equals_journal_output() {
         .live(1, 1, 6, "two.")
         .reply(1, "Forty two.", &[])
         .ended("Forty two.");
-    let live = journal.told(0).unwrap();
+    let live = journal.segment_events(0).unwrap();
     assert_eq!(
         words(&live),
         [
@@ -163,24 +165,24 @@ fn live_output_equals_journal_output() {
             "Answered 2+4",
         ]
     );
-    assert_eq!(journal.durable().told(0).unwrap(), live);
+    assert_eq!(journal.durable().segment_events(0).unwrap(), live);
 }
 
 #[test]
 fn retry_continues_text_with_equal_prefix_or_fails() {
     let first = || Journal::new(None).live(0, 1, 0, "one two ").live(0, 1, 8, "three ");
     let same = first().live(0, 6, 0, "one two three four").reply(0, "one two three four", &[]).ended("x");
-    assert_eq!(same.told(0), same.durable().told(0));
+    assert_eq!(same.segment_events(0), same.durable().segment_events(0));
     let other = first().live(0, 6, 0, "one too many ").reply(0, "one too many", &[]).ended("x");
-    assert_eq!(other.told(0), Err(Kind::StreamRetracted));
-    assert!(other.durable().told(0).is_ok());
+    assert_eq!(other.segment_events(0), Err(Kind::StreamRetracted));
+    assert!(other.durable().segment_events(0).is_ok());
     let shorter = first().reply(0, "one", &[]).ended("one");
-    assert_eq!(shorter.told(0), Err(Kind::StreamRetracted));
+    assert_eq!(shorter.segment_events(0), Err(Kind::StreamRetracted));
 }
 
 #[test]
 fn broken_stream_is_not_reported_as_length_limit() {
-    let end = |journal: Journal| words(&journal.told(0).unwrap()).pop().unwrap();
+    let end = |journal: Journal| words(&journal.segment_events(0).unwrap()).pop().unwrap();
     assert_eq!(end(Journal::new(None).short_reply(0, "one two").cut()), "Length 1+2");
     let failed = "Failed(Failure { code: ModelCut, detail: \"cut\", policy: None })";
     assert_eq!(end(Journal::new(None).live(0, 1, 0, "one two ").cut()), format!("{failed} 0+0"));
@@ -192,7 +194,7 @@ fn broken_stream_is_not_reported_as_length_limit() {
 fn missed_frames_are_restored_from_the_record() {
     let journal =
         Journal::new(None).live(0, 1, 0, "one ").live(0, 1, 8, "three ").reply(0, "one two three", &[]);
-    assert_eq!(words(&journal.told(0).unwrap())[1..4], ["0 \"one \"", "0 \"two \"", "0 \"three\""]);
+    assert_eq!(words(&journal.segment_events(0).unwrap())[1..4], ["0 \"one \"", "0 \"two \"", "0 \"three\""]);
 }
 
 #[test]
@@ -207,14 +209,14 @@ fn client_calls_end_segment_and_results_begin_next() {
     let parked = || Fact::Parked { waits: vec![wait.clone()] };
     let journal = journal.fact(parked()).fact(parked());
     assert_eq!(
-        words(&journal.told(0).unwrap()),
+        words(&journal.segment_events(0).unwrap()),
         ["0 runs theirs", "0 gave ok", "1 call mine {\"of\":\"mine\"}", "ClientCalls 1+2"]
     );
     let has_begun = |journal: &Journal| {
-        let mut teller =
+        let mut projector =
             SegmentProjector::new(ResponseSegment { turn: TURN, number: 1 }, vec!["mine".parse().unwrap()]);
-        journal.events.iter().for_each(|event| drop(teller.project(event).unwrap()));
-        teller.has_begun()
+        journal.events.iter().for_each(|event| drop(projector.project(event).unwrap()));
+        projector.has_begun()
     };
     assert!(!has_begun(&journal));
     let journal = journal
@@ -223,8 +225,8 @@ fn client_calls_end_segment_and_results_begin_next() {
         .reply(1, "Thanks.", &[])
         .ended("Thanks.");
     assert!(has_begun(&journal));
-    let told = words(&journal.told(1).unwrap());
-    assert_eq!(told, ["0 begins", "0 \"Thanks.\"", "0 ends \"Thanks.\"", "Answered 1+2"]);
+    let events = words(&journal.segment_events(1).unwrap());
+    assert_eq!(events, ["0 begins", "0 \"Thanks.\"", "0 ends \"Thanks.\"", "Answered 1+2"]);
 }
 
 #[test]
@@ -235,5 +237,8 @@ fn structured_output_reports_only_the_valid_answer() {
         .live(1, 1, 0, "{} ")
         .reply(1, "{}", &[])
         .ended("{}");
-    assert_eq!(words(&journal.told(0).unwrap()), ["0 begins", "0 \"{}\"", "0 ends \"{}\"", "Answered 2+4"]);
+    assert_eq!(
+        words(&journal.segment_events(0).unwrap()),
+        ["0 begins", "0 \"{}\"", "0 ends \"{}\"", "Answered 2+4"]
+    );
 }
