@@ -39,7 +39,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "events", description = "Events of sessions, as a stream or in pages."),
         (name = "waits", description = "External actions that turns wait for: completions, approvals, and calls with an unknown outcome."),
         (name = "agents", description = "Agents of the server, and configurations in the database."),
-        (name = "books", description = "Costs, budgets and rate limits."),
+        (name = "costs", description = "Costs, budgets and rate limits."),
         (name = "sinks", description = "Destinations of outputs, with pending and failed deliveries. Requires a key of the default organisation, which operates the server."),
         (name = "mcp", description = "Agents as tools for MCP clients."),
         (name = "access", description = "Organisations, API keys and the audit log."),

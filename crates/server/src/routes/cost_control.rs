@@ -33,8 +33,9 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(rates))
 }
 
-fn cost_resource((CostPosition { day, name, .. }, spent): (CostPosition, CostTotals)) -> CostResource {
-    let CostTotals { replies, usage, cost, unpriced, estimated } = spent;
+fn cost_resource(position: CostPosition, totals: &CostTotals) -> CostResource {
+    let CostPosition { day, name, .. } = position;
+    let CostTotals { replies, usage, cost, unpriced, estimated } = *totals;
     CostResource { day, name, replies, usage, cost, unpriced, estimated }
 }
 
@@ -51,7 +52,7 @@ struct CostPosition {
 ///
 /// The costs are computed from the journal. Each request reads the records that were written since the last
 /// one.
-#[utoipa::path(get, path = "/v1/cost", tag = "books", params(CostParams),
+#[utoipa::path(get, path = "/v1/cost", tag = "costs", params(CostParams),
     responses((status = 200, body = ListPage<CostResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn cost(
     caller: Caller<Reads>,
@@ -59,8 +60,8 @@ async fn cost(
     QueryParams(CostParams { by, session, per, limit, cursor }): QueryParams<CostParams>,
 ) -> ApiResult<Json<ListPage<CostResource>>> {
     let by = parse_grouping(by.as_deref().unwrap_or("model"))?;
-    let reach = caller.runtime.access().reach;
-    let cursors = CursorSigner::of(&shared.secret, reach, "cost");
+    let visibility = caller.runtime.access().visibility;
+    let cursors = CursorSigner::of(&shared.secret, visibility, "cost");
     let most = PageParams { limit, cursor }.or_max_limit(&shared.http.limits);
     let (after, limit): (Option<CostPosition>, usize) =
         list_page::read(&most, &cursors, &shared.http.limits)?;
@@ -69,14 +70,14 @@ async fn cost(
         (Some(session), by) => cost_rows(None, per, costs::daily(store, Some(session), by).await?),
         (None, CostDimension::Turn) => {
             let sums =
-                shared.cost_cache.sums_within(&shared.http.runtime, reach, &shared.http.limits).await?;
+                shared.cost_cache.sums_within(&shared.http.runtime, visibility, &shared.http.limits).await?;
             let first = after.as_ref().and_then(|after| after.session);
             let sessions = sums.sessions_from(first.unwrap_or(SessionId::from_u128(0)));
             turn_costs(store, sessions, per, after.as_ref(), limit).await?
         }
         (None, by) => {
             let sums =
-                shared.cost_cache.sums_within(&shared.http.runtime, reach, &shared.http.limits).await?;
+                shared.cost_cache.sums_within(&shared.http.runtime, visibility, &shared.http.limits).await?;
             cost_rows(None, per, sums.daily(by))
         }
     };
@@ -86,7 +87,8 @@ async fn cost(
     rows.truncate(limit);
     let next =
         rows.last().filter(|_| there_is_more).map(|(place, _)| list_page::encode_cursor(place, &cursors));
-    Ok(Json(ListPage { items: rows.into_iter().map(cost_resource).collect(), next }))
+    let items = rows.into_iter().map(|(position, totals)| cost_resource(position, &totals)).collect();
+    Ok(Json(ListPage { items, next }))
 }
 
 /// Returns the costs in the order of the list.
@@ -137,28 +139,28 @@ fn parse_grouping(by: &str) -> Result<CostDimension, Error> {
 }
 
 /// Returns all budgets that were ever used or set, by name.
-#[utoipa::path(get, path = "/v1/budgets", tag = "books", params(PageParams),
+#[utoipa::path(get, path = "/v1/budgets", tag = "costs", params(PageParams),
     responses((status = 200, body = ListPage<BudgetResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn budgets(
     caller: Caller<Reads>,
     State(shared): State<ServerState>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<BudgetResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "budgets");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "budgets");
     let (after, limit) =
         list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(caller.runtime.store().budgets_after(after, limit).await?, &cursors)))
 }
 
 /// Returns all rate limits that ever applied to a call, by name.
-#[utoipa::path(get, path = "/v1/rates", tag = "books", params(PageParams),
+#[utoipa::path(get, path = "/v1/rates", tag = "costs", params(PageParams),
     responses((status = 200, body = ListPage<RateLimitResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn rates(
     caller: Caller<Reads>,
     State(shared): State<ServerState>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<RateLimitResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "rates");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "rates");
     let (after, limit) =
         list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(caller.runtime.store().rates_after(after, limit).await?, &cursors)))
@@ -168,7 +170,7 @@ async fn rates(
 ///
 /// The limits override those of the agent. Turns that wait for the budget continue if it has room. Setting
 /// the budget of an organisation requires a key of the default organisation with the scope `admin`.
-#[utoipa::path(put, path = "/v1/budgets/{of}", tag = "books",
+#[utoipa::path(put, path = "/v1/budgets/{of}", tag = "costs",
     params(("of" = String, Path, description = "The owner of the budget: `agent:NAME`, or the id of a turn, a session or an organisation.")),
     request_body = BudgetLimits, responses((status = 204, description = "The limits are set."), ProblemResponses), security(("key" = ["operate"])))]
 async fn set(
@@ -190,7 +192,7 @@ async fn set(
 ///
 /// The limits of the agent apply again. An organisation then has no budget. Removing the budget of an
 /// organisation requires a key of the default organisation with the scope `admin`.
-#[utoipa::path(delete, path = "/v1/budgets/{of}", tag = "books", params(("of" = String, Path)),
+#[utoipa::path(delete, path = "/v1/budgets/{of}", tag = "costs", params(("of" = String, Path)),
     responses((status = 204, description = "The limits of the agent apply again."), ProblemResponses), security(("key" = ["operate"])))]
 async fn clear(
     caller: Caller<Operates>,
