@@ -31,10 +31,10 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     )?;
     let turn = session.send(note.attachment.id.to_string()).attach("text/plain", None, note.bytes)?.await?;
     let loud: AttachmentId = turn.answer().await?.parse()?;
-    let kept = outlast.store().attachment(turn.session(), loud).await?;
-    let bytes = outlast.attachments().read(turn.session(), loud, 0..kept.bytes).await?;
+    let stored = outlast.store().attachment(turn.session(), loud).await?;
+    let bytes = outlast.attachments().read(turn.session(), loud, 0..stored.bytes).await?;
     outlast.shut_down().await;
-    Ok(format!("{}: {}", kept.attachment.name.unwrap_or_default(), String::from_utf8_lossy(&bytes)))
+    Ok(format!("{}: {}", stored.attachment.name.unwrap_or_default(), String::from_utf8_lossy(&bytes)))
 }
 
 /// Runs it in the current directory.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<BTreeSet<String>>>);
 
-/// Pays somebody.
+/// Pays a person.
 #[tool(idempotent, attempts = 3, backoff_ms = 10)]
 async fn pay(to: String, euros: u32, bank: Service<Bank>, call: Call) -> Result<String, Error> {
     bank.0.lock().unwrap().insert(call.id.to_string());

@@ -30,14 +30,14 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         .start()
         .await?;
     let turn = outlast.new_session().send("water the garden").await?;
-    let mut heard = vec![from_hose.recv().await.unwrap_or("nothing")];
+    let mut events = vec![from_hose.recv().await.unwrap_or("nothing")];
     turn.cancel("it rains").await?;
-    heard.push(from_hose.recv().await.unwrap_or("nothing"));
+    events.push(from_hose.recv().await.unwrap_or("nothing"));
     let end = turn.outcome().await;
     outlast.shut_down().await;
     match end? {
-        TurnEnd::Cancelled { reason } => Ok(format!("{}; cancelled because {reason}", heard.join(", "))),
-        end => Ok(format!("{}; {}", heard.join(", "), end.name())),
+        TurnEnd::Cancelled { reason } => Ok(format!("{}; cancelled because {reason}", events.join(", "))),
+        end => Ok(format!("{}; {}", events.join(", "), end.name())),
     }
 }
 

@@ -22,16 +22,16 @@ struct QuestionInbox(Mutex<Vec<CompletionKey>>);
 #[tool(idempotent)]
 async fn ask_the_boss(
     question: String,
-    desk: Service<Arc<QuestionInbox>>,
+    inbox: Service<Arc<QuestionInbox>>,
     completion: Completion,
     progress: Progress,
 ) -> Result<ToolRunOutcome, Error> {
     progress.note(format!("asked the boss: {question}"));
-    desk.0.lock().unwrap().push(completion.key()?);
+    inbox.0.lock().unwrap().push(completion.key()?);
     Ok(ToolRunOutcome::Pending)
 }
 
-async fn start(dir: &Path, desk: &Arc<QuestionInbox>) -> Result<Outlast, Error> {
+async fn start(dir: &Path, inbox: &Arc<QuestionInbox>) -> Result<Outlast, Error> {
     let script: Script = "\
         call ask_the_boss {\"question\": \"May I buy the boat?\"}
         ---
@@ -39,7 +39,7 @@ async fn start(dir: &Path, desk: &Arc<QuestionInbox>) -> Result<Outlast, Error> 
         .parse()?;
     Outlast::at(dir.join("pending.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
-        .service(desk.clone())
+        .service(inbox.clone())
         .tool(ask_the_boss)
         .start()
         .await
@@ -47,8 +47,8 @@ async fn start(dir: &Path, desk: &Arc<QuestionInbox>) -> Result<Outlast, Error> 
 
 /// Asks, shuts everything down, decides, and resumes.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
-    let desk = Arc::new(QuestionInbox::default());
-    let first = start(dir, &desk).await?;
+    let inbox = Arc::new(QuestionInbox::default());
+    let first = start(dir, &inbox).await?;
     let turn = first.new_session().send("buy the boat").await?;
     let (id, mut events) = (turn.id(), turn.events());
     while !matches!(events.next().await?, Event::Durable(record) if matches!(record.fact, Fact::Parked { .. }))
@@ -56,8 +56,8 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     }
     first.shut_down().await;
 
-    let key = desk.0.lock().unwrap().remove(0);
-    let second = start(dir, &desk).await?;
+    let key = inbox.0.lock().unwrap().remove(0);
+    let second = start(dir, &inbox).await?;
     let resolved = second.runtime().resolve(&key, Resolution::Ok(json!({"answer": "no"}))).await?;
     let late = second.runtime().resolve(&key, Resolution::Ok(json!({"answer": "yes"}))).await?;
     let answer = second.turn(id).await?.answer().await;

@@ -15,19 +15,19 @@ struct Bookings(Arc<Mutex<Vec<String>>>);
 
 /// Books something.
 #[tool(idempotent, undo = "unbook")]
-async fn book(what: String, desk: Service<Bookings>) -> Result<Value, Error> {
+async fn book(what: String, bookings: Service<Bookings>) -> Result<Value, Error> {
     if what == "hotel" {
         return Err(failed("the hotel is full"));
     }
-    desk.0.lock().expect("nobody panics").push(what.clone());
+    bookings.0.lock().expect("nobody panics").push(what.clone());
     // The undo tool receives the result.
     Ok(json!({ "what": what }))
 }
 
 /// Takes a booking back.
 #[tool(idempotent)]
-async fn unbook(what: String, desk: Service<Bookings>) -> Result<String, Error> {
-    desk.0.lock().expect("nobody panics").retain(|booked| *booked != what);
+async fn unbook(what: String, bookings: Service<Bookings>) -> Result<String, Error> {
+    bookings.0.lock().expect("nobody panics").retain(|booked| *booked != what);
     Ok(format!("{what} is not booked any more"))
 }
 
@@ -53,11 +53,11 @@ async fn ask(_completion: Completion) -> Result<ToolRunOutcome, Error> {
 /// Tries a trip, then books a car and aborts while the turn waits.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let script: Script = "call trip {}\n---\ncall book {\"what\": \"car\"}\n---\ncall ask {}".parse()?;
-    let desk = Bookings::default();
-    let booked = || desk.0.lock().expect("nobody panics").join(", ");
+    let bookings = Bookings::default();
+    let booked = || bookings.0.lock().expect("nobody panics").join(", ");
     let outlast = Outlast::at(dir.join("undo.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
-        .service(desk.clone())
+        .service(bookings.clone())
         .tool(book)
         .tool(unbook)
         .tool(trip)

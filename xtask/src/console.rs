@@ -113,11 +113,11 @@ fn content(path: &PathBuf) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the names of files that differ.
-fn differing(kept: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
-    let mut names: Vec<&String> = kept.keys().chain(fresh.keys()).collect();
+fn differing(checked_in: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let mut names: Vec<&String> = checked_in.keys().chain(fresh.keys()).collect();
     names.sort();
     names.dedup();
-    names.into_iter().filter(|name| kept.get(*name) != fresh.get(*name)).cloned().collect()
+    names.into_iter().filter(|name| checked_in.get(*name) != fresh.get(*name)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -129,9 +129,9 @@ mod tests {
         let of = |files: &[(&str, &str)]| {
             files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
         };
-        let kept = of(&[("a.js", "1"), ("b.js", "2"), ("old.js", "3")]);
+        let checked_in = of(&[("a.js", "1"), ("b.js", "2"), ("old.js", "3")]);
         let fresh = of(&[("a.js", "1"), ("b.js", "4"), ("new.js", "5")]);
-        assert_eq!(differing(&kept, &fresh), ["b.js", "new.js", "old.js"]);
-        assert_eq!(differing(&kept, &kept), Vec::<String>::new());
+        assert_eq!(differing(&checked_in, &fresh), ["b.js", "new.js", "old.js"]);
+        assert_eq!(differing(&checked_in, &checked_in), Vec::<String>::new());
     }
 }

@@ -35,17 +35,17 @@ const MORE_SEEDS: &[(&str, &str)] = &[("record", "crates/vocab/tests/fixtures/v1
 /// Builds the targets, proves that the search is guided, and runs the requested targets, or all.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     let outcome = targets(root).and_then(|all| FuzzRequest::read(args, &all));
-    let wish = match outcome {
-        Ok(wish) => wish,
+    let request = match outcome {
+        Ok(request) => request,
         Err(what) => {
             eprintln!("xtask fuzz: {what}");
             return ExitCode::from(2);
         }
     };
-    match fuzz(root, &wish) {
+    match fuzz(root, &request) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(found) => {
-            println!("\n{found} of {} targets found something", wish.targets.len());
+            println!("\n{found} of {} targets found something", request.targets.len());
             ExitCode::FAILURE
         }
         Err(what) => {
@@ -74,27 +74,27 @@ struct FuzzRequest {
 
 impl FuzzRequest {
     fn read(args: &[String], all: &[String]) -> Result<Self, String> {
-        let mut wish = Self { seconds: SECONDS, targets: Vec::new() };
+        let mut request = Self { seconds: SECONDS, targets: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if arg == "--seconds" {
                 let number = args.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
-                wish.seconds = number.ok_or("expected a number of seconds after `--seconds`, like 60")?;
+                request.seconds = number.ok_or("expected a number of seconds after `--seconds`, like 60")?;
             } else if all.contains(arg) {
-                wish.targets.push(arg.clone());
+                request.targets.push(arg.clone());
             } else {
                 return Err(format!("expected one of {}, found `{arg}`", all.join(", ")));
             }
         }
-        if wish.targets.is_empty() {
-            wish.targets = all.to_vec();
+        if request.targets.is_empty() {
+            request.targets = all.to_vec();
         }
-        Ok(wish)
+        Ok(request)
     }
 }
 
 /// Runs the targets. Returns how many found something.
-fn fuzz(root: &Path, wish: &FuzzRequest) -> Result<usize, String> {
+fn fuzz(root: &Path, request: &FuzzRequest) -> Result<usize, String> {
     if let Some(missing) = required_tools::install_for_fuzzing().into_iter().next() {
         return Err(missing);
     }
@@ -104,9 +104,9 @@ fn fuzz(root: &Path, wish: &FuzzRequest) -> Result<usize, String> {
     let laid = FuzzRun { root, programs, generated: made.join("corpus") };
     laid.check_guided(&made)?;
     let mut found = 0;
-    for target in &wish.targets {
+    for target in &request.targets {
         let crashes = root.join("fuzz/crashes");
-        let outcome = laid.run_target(target, wish.seconds, &crashes)?;
+        let outcome = laid.run_target(target, request.seconds, &crashes)?;
         println!("{target:16} {}", outcome.summary);
         if outcome.failed {
             found += 1;

@@ -127,12 +127,12 @@ pub(crate) fn anchor(heading: &str) -> String {
     for link in links(heading).iter().rev() {
         plain.replace_range(link.span.clone(), link.text);
     }
-    let kept = plain.chars().filter_map(|letter| match letter {
+    let letters = plain.chars().filter_map(|letter| match letter {
         ' ' => Some('-'),
         '_' | '-' => Some(letter),
         _ => letter.is_alphanumeric().then_some(letter),
     });
-    kept.flat_map(char::to_lowercase).collect()
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 /// Resolves a link relative to the root. A link out of the repository is invalid.

@@ -200,7 +200,7 @@ pub struct VoteResource {
 
 impl From<ApprovalQuestion> for ApprovalResource {
     fn from(question: ApprovalQuestion) -> Self {
-        let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
+        let who = question.approvers().into_iter().map(ToOwned::to_owned).collect();
         let ApprovalQuestion {
             id, session, turn, call, original, ask, votes, given, since, wait, cost, ..
         } = question;

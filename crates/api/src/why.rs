@@ -32,7 +32,8 @@ pub struct WhyResource {
     /// - `waits`: the turn waits for something external.
     /// - `held`: the turn is held back because workers died while they ran it.
     /// - `stuck`: the turn cannot continue until something is fixed.
-    pub standing: Cow<'static, str>,
+    #[serde(rename = "standing")]
+    pub progress: Cow<'static, str>,
     /// Since when it is in this state, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     pub since: Millis,
@@ -130,11 +131,11 @@ pub struct BlockingWaitResource {
 
 impl From<WaitExplanation> for WhyResource {
     fn from(why: WaitExplanation) -> Self {
-        let WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
-        let name = standing.name();
+        let WaitExplanation { session, turn, progress, since, waits, queued, last } = why;
+        let name = progress.name();
         let (mut behind, mut worker, mut doing, mut failure, mut end) = (None, None, None, None, None);
         let (mut deaths, mut held_until) = (None, None);
-        match standing {
+        match progress {
             TurnProgress::Behind(turn) => behind = Some(turn),
             TurnProgress::Driven { worker: by, doing: what } => (worker, doing) = (by, Some(what)),
             TurnProgress::Held { deaths: died, until } => (deaths, held_until) = (Some(died), until),
@@ -147,7 +148,7 @@ impl From<WaitExplanation> for WhyResource {
         Self {
             session,
             turn,
-            standing: name.into(),
+            progress: name.into(),
             since,
             behind,
             worker,
@@ -201,10 +202,10 @@ impl TryFrom<WhyResource> for WaitExplanation {
 
     fn try_from(answer: WhyResource) -> Result<Self, Error> {
         let lacks = |what: &str| {
-            let detail = format!("the server sent `{}` without {what}", answer.standing);
+            let detail = format!("the server sent `{}` without {what}", answer.progress);
             Error::new(Kind::ServerAnswerInvalid, detail)
         };
-        let standing = match answer.standing.as_ref() {
+        let progress = match answer.progress.as_ref() {
             "rests" => TurnProgress::Rests,
             "ended" => TurnProgress::Ended(parse_turn_end(answer.end.ok_or_else(|| lacks("how it ended"))?)?),
             "queued" => TurnProgress::Behind(answer.behind.ok_or_else(|| lacks("the turn before it"))?),
@@ -223,7 +224,7 @@ impl TryFrom<WhyResource> for WaitExplanation {
         Ok(Self {
             session: answer.session,
             turn: answer.turn,
-            standing,
+            progress,
             since: answer.since,
             waits: answer.waits.into_iter().map(BlockingWait::try_from).collect::<Result<_, _>>()?,
             queued: answer.queued,

@@ -116,8 +116,8 @@ async fn policies_return_each_decision_and_deny_by_default() {
         let found = judge(&cedar, at, value.clone(), labels).await.unwrap();
         assert_eq!((found.rule.as_str(), found.decision.name()), (rule, decision), "{at} {value}");
     }
-    let nobody = Dir::with(&[("p.cedar", "")]).load(None, None).unwrap();
-    let denied = judge(&nobody, PolicyPoint::Turn, json!({}), &clean).await.unwrap();
+    let empty_policies = Dir::with(&[("p.cedar", "")]).load(None, None).unwrap();
+    let denied = judge(&empty_policies, PolicyPoint::Turn, json!({}), &clean).await.unwrap();
     let reason = "no policy permits it".to_owned();
     assert_eq!((denied.rule.as_str(), denied.decision), ("cedar", PolicyDecision::Deny { reason }));
 }
@@ -237,10 +237,13 @@ fn policy_errors_name_file_and_line() {
         wrong("permit(principal, action, resource);\nforbid(principal, resource);"),
         "p.cedar:2: found the variable `resource` where the variable `action` must be used"
     );
-    let told = wrong("@decision(\"maybe\")\nforbid(principal, action, resource);");
-    assert!(told.ends_with("expected `deny`, `ask` or `interrupt` in `@decision`, got `maybe`"), "{told}");
-    let told = wrong("@id(\"no good name\")\nforbid(principal, action, resource);");
-    assert!(told.contains("no good name"), "{told}");
+    let detail = wrong("@decision(\"maybe\")\nforbid(principal, action, resource);");
+    assert!(
+        detail.ends_with("expected `deny`, `ask` or `interrupt` in `@decision`, got `maybe`"),
+        "{detail}"
+    );
+    let detail = wrong("@id(\"no good name\")\nforbid(principal, action, resource);");
+    assert!(detail.contains("no good name"), "{detail}");
     let schema = "entity Agent;\nentity Tool;\naction tool appliesTo { principal: Agent, resource: Tool };";
     let files = Dir::with(&[
         ("p.cedar", "permit(principal, action, resource)\nwhen { context.speed > 3 };"),
@@ -307,9 +310,9 @@ fn policies_are_evaluated_wherever_they_might_not_allow() {
         { "uid": { "type": "Agent", "id": "clerk" }, "attrs": {}, "parents": [{ "type": "Staff", "id": "office" }] },
         { "uid": { "type": "Action", "id": "output" }, "attrs": {}, "parents": [{ "type": "Action", "id": "speak" }] }
     ]"#;
-    let staff = r#"permit(principal in Staff::"office", action, resource);"#;
-    assert_eq!(decides(staff, None), ALL);
-    assert_eq!(decides(staff, Some(groups)), "");
+    let office_policy = r#"permit(principal in Staff::"office", action, resource);"#;
+    assert_eq!(decides(office_policy, None), ALL);
+    assert_eq!(decides(office_policy, Some(groups)), "");
     let hushed = format!(r#"{open} forbid(principal, action in [Action::"speak"], resource);"#);
     assert_eq!((decides(&hushed, None).as_str(), decides(&hushed, Some(groups)).as_str()), ("", "output"));
 }

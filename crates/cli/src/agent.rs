@@ -168,8 +168,8 @@ impl AgentArgs {
             made.insert(name.unwrap_or(UNNAMED).to_owned());
         }
         let planned = name.filter(|_| !is_written).map(ToOwned::to_owned);
-        let kept = StoredAgentFactory::new(self.clone(), written, made, planned, data.path.clone())?;
-        let outlast = builder.agent_factory(kept).start().await?;
+        let factory = StoredAgentFactory::new(self.clone(), written, made, planned, data.path.clone())?;
+        let outlast = builder.agent_factory(factory).start().await?;
         for FailedAgent { name, failure, .. } in outlast.runtime().left_out() {
             terminal::note(&format!("· the agent `{name}` is skipped: {failure}"));
         }
@@ -208,23 +208,23 @@ impl AgentArgs {
         if self.who.is_none() && self.options.model.is_none() && self.options.script.is_none() {
             return Ok(None);
         }
-        let staff = AgentSources::read(&self.options.configuration)?.with_stored(data).await?;
-        self.build(Outlast::ephemeral(), &staff)?.pinned().map(Some)
+        let sources = AgentSources::read(&self.options.configuration)?.with_stored(data).await?;
+        self.build(Outlast::ephemeral(), &sources)?.pinned().map(Some)
     }
 
     /// Builds this agent for a runtime in memory, with the Cedar policies of the configuration.
-    pub(crate) fn in_memory_builder(&self, staff: &AgentSources) -> Result<Builder, Error> {
+    pub(crate) fn in_memory_builder(&self, sources: &AgentSources) -> Result<Builder, Error> {
         let document = self.options.configuration.document()?;
-        self.build(cedar::add_policies(Outlast::ephemeral(), document.as_ref())?, staff)
+        self.build(cedar::add_policies(Outlast::ephemeral(), document.as_ref())?, sources)
     }
 
     /// Adds this agent and all other agents to a builder.
-    pub(crate) fn build(&self, builder: Builder, staff: &AgentSources) -> Result<Builder, Error> {
-        let file = self.found(staff)?.map(|member| member.agent);
-        let builder = self.first(builder, file.as_ref(), staff.protected_files())?;
+    pub(crate) fn build(&self, builder: Builder, sources: &AgentSources) -> Result<Builder, Error> {
+        let file = self.found(sources)?.map(|member| member.agent);
+        let builder = self.first(builder, file.as_ref(), sources.protected_files())?;
         let first = file.as_ref().map(AgentDefinition::name);
         let OtherAgents { builder, left_out, .. } =
-            others(builder, staff, first, &self.options.configuration)?;
+            others(builder, sources, first, &self.options.configuration)?;
         for (name, error) in left_out {
             terminal::note(&format!("· the agent `{name}` is skipped: {error}"));
         }
@@ -283,13 +283,13 @@ impl AgentArgs {
     }
 
     /// Returns the named agent, or `None` if no agent is named.
-    fn found(&self, staff: &AgentSources) -> Result<Option<LayeredAgent>, Error> {
-        self.who.as_deref().map(|name| self.member(staff, name)).transpose()
+    fn found(&self, sources: &AgentSources) -> Result<Option<LayeredAgent>, Error> {
+        self.who.as_deref().map(|name| self.member(sources, name)).transpose()
     }
 
-    fn member(&self, staff: &AgentSources, name: &str) -> Result<LayeredAgent, Error> {
+    fn member(&self, sources: &AgentSources, name: &str) -> Result<LayeredAgent, Error> {
         let over = self.options.overlay.as_deref();
-        if is_file(name) { staff.in_file(Path::new(name), over) } else { staff.named(name, over) }
+        if is_file(name) { sources.in_file(Path::new(name), over) } else { sources.named(name, over) }
     }
 }
 
@@ -317,14 +317,14 @@ struct OtherAgents {
 /// affect the others.
 fn others(
     builder: Builder,
-    staff: &AgentSources,
+    sources: &AgentSources,
     first: Option<&str>,
     configuration: &ConfigFile,
 ) -> Result<OtherAgents, Error> {
     let dir = here()?;
     let mut others = OtherAgents { builder, made: BTreeSet::new(), left_out: Vec::new() };
-    for name in staff.names().filter(|name| Some(*name) != first) {
-        let made = staff.named(name, None).and_then(|LayeredAgent { agent, .. }| {
+    for name in sources.names().filter(|name| Some(*name) != first) {
+        let made = sources.named(name, None).and_then(|LayeredAgent { agent, .. }| {
             validated_package(&agent, configuration)?;
             other(&agent, &dir)
         });

@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn media_type_is_detected_from_content() {
-        let told = |bytes: &[u8]| media_type(bytes);
-        assert_eq!(told(b"\x89PNG\r\n\x1a\n...."), "image/png");
-        assert_eq!(told(b"RIFF\0\0\0\0WEBPVP8 "), "image/webp");
-        assert_eq!(told(b"RIFF\0\0\0\0WAVE\xff"), "application/octet-stream");
-        assert_eq!(told("zw\u{f6}lf".as_bytes()), "text/plain");
-        assert_eq!(told(b"zw\xc3"), "text/plain");
+        let detected = |bytes: &[u8]| media_type(bytes);
+        assert_eq!(detected(b"\x89PNG\r\n\x1a\n...."), "image/png");
+        assert_eq!(detected(b"RIFF\0\0\0\0WEBPVP8 "), "image/webp");
+        assert_eq!(detected(b"RIFF\0\0\0\0WAVE\xff"), "application/octet-stream");
+        assert_eq!(detected("zw\u{f6}lf".as_bytes()), "text/plain");
+        assert_eq!(detected(b"zw\xc3"), "text/plain");
     }
 }

@@ -76,7 +76,7 @@ impl CommandBackend {
     ) -> Result<Vec<TitledSession>, Error> {
         match self {
             Self::File(store) => {
-                Ok(session_list::page(store.as_ref(), filter, None, (most, usize::MAX)).await?.sessions)
+                Ok(session_list::page(store.as_ref(), filter, None, most, usize::MAX).await?.sessions)
             }
             Self::Server(client) => client.sessions(filter, most).await,
         }
@@ -95,7 +95,8 @@ impl CommandBackend {
         &self,
         from: SessionId,
         at: Option<Seq>,
-        (key, head): (Option<String>, Option<String>),
+        key: Option<String>,
+        head: Option<String>,
     ) -> Result<SessionId, Error> {
         let now = SystemClock.now();
         let fresh = SessionId::fresh(now, SystemEntropy.random_id_bytes());

@@ -37,7 +37,7 @@ impl TurnOutput {
         }
     }
 
-    fn show(&mut self, (session, turn): (SessionId, TurnId), event: &Event) {
+    fn show(&mut self, session: SessionId, turn: TurnId, event: &Event) {
         match self {
             Self::Frames => terminal::json(&event.frame(session)),
             Self::Prose(prose) => {
@@ -75,7 +75,7 @@ pub(crate) async fn follow(
     let mut stop = Box::pin(interrupt());
     let mut asked_to_stop = false;
     let mut stuck = None;
-    if let Some(waiting) = waiting(host, (session, turn)).await?.filter(|waiting| !waiting.ours) {
+    if let Some(waiting) = waiting(host, session, turn).await?.filter(|waiting| !waiting.ours) {
         terminal::note(&waiting.message);
         if at_wait == WaitBehavior::Leave {
             return Ok(());
@@ -98,7 +98,7 @@ pub(crate) async fn follow(
             }
             event = events.next() => event?,
         };
-        view.show((session, turn), &event);
+        view.show(session, turn, &event);
         if let Some(full) = full(&event) {
             view.end_line();
             if at_wait == WaitBehavior::Leave {
@@ -128,7 +128,7 @@ pub(crate) async fn follow(
                 }
             }
             Fact::Parked { waits } => {
-                let waiting = waiting(host, (session, turn)).await?;
+                let waiting = waiting(host, session, turn).await?;
                 // An old wait was resolved in the meantime.
                 let Some(waiting) = waiting.filter(|waiting| waiting.waits == *waits) else { continue };
                 terminal::note(&waiting.message);
@@ -178,21 +178,22 @@ struct SessionWaits {
 /// own.
 async fn waiting(
     host: &TurnBackend,
-    (session, turn): (SessionId, TurnId),
+    session: SessionId,
+    turn: TurnId,
 ) -> Result<Option<SessionWaits>, Error> {
-    let desk = host.backend();
-    let session = desk.session(session).await?;
+    let backend = host.backend();
+    let session = backend.session(session).await?;
     let (SessionState::Parked, Some(active)) = (session.state, session.active) else { return Ok(None) };
     if session.waits.iter().all(|wait| wait.kind.ends_by_itself()) {
         return Ok(None);
     }
     let ours = active == turn;
-    let waits = question::waits(&desk, active, &session.waits).await?;
-    let mut told = waits.iter().map(|wait| format!("· {active} {wait}")).collect::<Vec<_>>().join("\n");
+    let waits = question::waits(&backend, active, &session.waits).await?;
+    let mut lines = waits.iter().map(|wait| format!("· {active} {wait}")).collect::<Vec<_>>().join("\n");
     if !ours {
-        told = format!("{told}\n· the input is stored; {turn} runs after it");
+        lines = format!("{lines}\n· the input is stored; {turn} runs after it");
     }
-    Ok(Some(SessionWaits { waits: session.waits, ours, message: told }))
+    Ok(Some(SessionWaits { waits: session.waits, ours, message: lines }))
 }
 
 /// Waits for Ctrl-C.

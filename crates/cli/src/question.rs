@@ -23,14 +23,14 @@ pub(crate) struct OpenQuestion {
 
 /// Returns the first question that a session waits for.
 pub(crate) async fn open(
-    desk: &CommandBackend,
+    backend: &CommandBackend,
     session: &SessionView,
 ) -> Result<Option<OpenQuestion>, Error> {
     let Some(turn) = session.active.filter(|_| !session.waits.is_empty()) else { return Ok(None) };
-    let records = desk.turn_records(turn).await?;
+    let records = backend.turn_records(turn).await?;
     for wait in &session.waits {
         if let Some(question) = find_question(&records, &wait.key)
-            && let Some(key) = desk.key_of(turn, &wait.key).await?
+            && let Some(key) = backend.key_of(turn, &wait.key).await?
         {
             return Ok(Some(OpenQuestion { key, question }));
         }
@@ -39,17 +39,23 @@ pub(crate) async fn open(
 }
 
 /// Describes the waits of a turn, and how to resolve each.
-pub(crate) async fn waits(desk: &CommandBackend, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
-    let records = desk.turn_records(turn).await?;
+pub(crate) async fn waits(
+    backend: &CommandBackend,
+    turn: TurnId,
+    waits: &[Wait],
+) -> Result<Vec<String>, Error> {
+    let records = backend.turn_records(turn).await?;
     let is_approval = |wait: &Wait| wait.kind == WaitKind::Approval;
-    let blocked = match desk {
-        CommandBackend::File(_) if waits.iter().any(is_approval) => desk.why(&turn.to_string()).await?.waits,
+    let blocked = match backend {
+        CommandBackend::File(_) if waits.iter().any(is_approval) => {
+            backend.why(&turn.to_string()).await?.waits
+        }
         // A server knows who approves by the key of the request.
         CommandBackend::File(_) | CommandBackend::Server(_) => Vec::new(),
     };
     let mut lines = Vec::new();
     for wait in waits {
-        let key = desk.key_of(turn, &wait.key).await?;
+        let key = backend.key_of(turn, &wait.key).await?;
         let shown = key.map_or_else(|| "KEY".to_owned(), |key| key.to_string());
         lines.push(match find_question(&records, &wait.key) {
             Some(question) => {

@@ -63,10 +63,10 @@ impl SocketOffer {
         {
             return Err(unoffered(cause));
         }
-        let door = UnixListener::bind(&place).map_err(unoffered)?;
+        let listener = UnixListener::bind(&place).map_err(unoffered)?;
         fs::set_permissions(&place, fs::Permissions::from_mode(0o600)).map_err(unoffered)?;
         let inode = fs::metadata(&place).map_err(unoffered)?.ino();
-        Ok(Self { listening, requests: door, place, inode })
+        Ok(Self { listening, requests: listener, place, inode })
     }
 
     /// Waits until another process has taken over.
@@ -155,9 +155,9 @@ impl InheritedSocket {
     /// Reports that this process serves, and waits for the confirmation that the old one stops. If the old
     /// process is gone, this one serves anyway.
     pub(crate) fn answers(mut self) {
-        let heard = self.from.set_read_timeout(Some(HEARD)).and_then(|()| self.from.write_all(&READY));
-        let heard = heard.and_then(|()| self.from.read_exact(&mut READY.clone()));
-        if let Err(error) = heard {
+        let confirmed = self.from.set_read_timeout(Some(HEARD)).and_then(|()| self.from.write_all(&READY));
+        let confirmed = confirmed.and_then(|()| self.from.read_exact(&mut READY.clone()));
+        if let Err(error) = confirmed {
             tracing::warn!(%error, "the old server did not confirm that it stops");
         }
     }

@@ -167,8 +167,8 @@ pub(crate) fn progress(text: Option<&str>) {
 /// Prints an error, and how to read more about it.
 pub(crate) fn print_error(error: &Error) {
     let code = error.kind().code();
-    let told = error.to_string();
-    let what = told.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&told);
+    let text = error.to_string();
+    let what = text.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
     note(&format!("error[{code}]: {what}\n  read on with: outlast explain {code}"));
 }
 

@@ -72,8 +72,8 @@ impl EventFollower {
     pub async fn next(&mut self) -> Result<FollowedItem, Error> {
         loop {
             let Some(open) = &mut self.stream else {
-                if let Some(heard) = self.connect().await? {
-                    return Ok(heard);
+                if let Some(received) = self.connect().await? {
+                    return Ok(received);
                 }
                 continue;
             };

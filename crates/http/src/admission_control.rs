@@ -112,7 +112,7 @@ impl RequestPermits {
 mod tests {
     use super::*;
 
-    fn rooms() -> AdmissionControl {
+    fn admission_control() -> AdmissionControl {
         AdmissionControl::new(&ServerLimits {
             requests_at_once: 2,
             bodies_bytes: 100,
@@ -122,23 +122,23 @@ mod tests {
 
     #[test]
     fn excess_request_is_refused_until_another_ends() {
-        let rooms = rooms();
-        let (one, _two) = (rooms.admit().unwrap(), rooms.admit().unwrap());
-        let refused = rooms.admit().err().unwrap().to_string();
+        let control = admission_control();
+        let (one, _two) = (control.admit().unwrap(), control.admit().unwrap());
+        let refused = control.admit().err().unwrap().to_string();
         assert_eq!(refused, "server.busy: requests_at_once is limited to 2, and so many are in progress");
-        drop(rooms.admit_always());
-        assert!(rooms.admit().is_err());
+        drop(control.admit_always());
+        assert!(control.admit().is_err());
         drop(one);
-        assert!(rooms.admit().is_ok());
+        assert!(control.admit().is_ok());
     }
 
     #[test]
     fn body_bytes_stay_reserved_until_the_request_ends() {
-        let rooms = rooms();
-        let (one, two) = (rooms.admit().unwrap(), rooms.admit().unwrap());
-        let kept = one.permits();
-        kept.acquire_body_bytes(60).unwrap();
-        kept.acquire_body_bytes(30).unwrap();
+        let control = admission_control();
+        let (one, two) = (control.admit().unwrap(), control.admit().unwrap());
+        let permits = one.permits();
+        permits.acquire_body_bytes(60).unwrap();
+        permits.acquire_body_bytes(30).unwrap();
         let refused = two.permits().acquire_body_bytes(20).unwrap_err().to_string();
         assert_eq!(
             refused,

@@ -97,13 +97,13 @@ impl<S> Caller<S> {
     /// default organisation, which operates the server, get one; `what` starts the error message for others.
     pub fn operator(&self, shared: &HttpState, what: &str) -> Result<Runtime, Error> {
         let access = self.runtime.access();
-        if access.reach.home() != OrgId::DEFAULT {
+        if access.visibility.home() != OrgId::DEFAULT {
             return Err(Error::new(
                 Kind::AccessDenied,
                 format!("{what}; they are for the default one's keys"),
             ));
         }
-        Ok(shared.runtime.serving(Access { reach: OrgVisibility::Everything, ..access.clone() }))
+        Ok(shared.runtime.serving(Access { visibility: OrgVisibility::Everything, ..access.clone() }))
     }
 }
 
@@ -130,8 +130,8 @@ where
             pass.record(key);
         }
         access.require(S::SCOPE)?;
-        if let Some(room) = parts.extensions.get::<RequestPermits>() {
-            room.attach_caller(shared.caller_requests.open(&access, &shared.limits)?);
+        if let Some(permits) = parts.extensions.get::<RequestPermits>() {
+            permits.attach_caller(shared.caller_requests.open(&access, &shared.limits)?);
         }
         Ok(Self { runtime: shared.runtime.serving(access), has_key: proved, scope: PhantomData })
     }

@@ -54,7 +54,7 @@ impl CallerCounts {
     }
 
     fn open(&self, access: &Access, name: &str, most: usize) -> Result<CallerSlot, Error> {
-        let org = match access.reach {
+        let org = match access.visibility {
             OrgVisibility::Org(org) => org.to_string(),
             OrgVisibility::Everything => String::new(),
         };

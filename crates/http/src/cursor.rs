@@ -12,8 +12,8 @@ pub struct CursorSigner<'a> {
 
 impl<'a> CursorSigner<'a> {
     /// Creates the cursors of this list.
-    pub fn of(secret: &'a [u8; 32], reach: OrgVisibility, list: &'static str) -> Self {
-        Self { secret, org: reach.home(), list }
+    pub fn of(secret: &'a [u8; 32], visibility: OrgVisibility, list: &'static str) -> Self {
+        Self { secret, org: visibility.home(), list }
     }
 
     /// Encodes and signs a position in the list.

@@ -144,15 +144,15 @@ pub async fn read_body(parts: &Parts, body: Body, limits: &ServerLimits) -> Resu
     tokio::time::timeout(limits.body_wait, gathered).await.map_err(late)?
 }
 
-async fn collect_body(body: Body, room: Option<&RequestPermits>, most: usize) -> Result<Vec<u8>, Error> {
+async fn collect_body(body: Body, permits: Option<&RequestPermits>, most: usize) -> Result<Vec<u8>, Error> {
     let mut pieces = body.into_data_stream();
     let mut bytes = Vec::new();
     while let Some(piece) = pieces.next().await {
         let piece = piece
             .map_err(|cause| Error::new(Kind::InputInvalid, format!("the body cannot be read: {cause}")))?;
         limits::check("body_bytes", bytes.len() + piece.len(), most)?;
-        if let Some(room) = room {
-            room.acquire_body_bytes(piece.len())?;
+        if let Some(permits) = permits {
+            permits.acquire_body_bytes(piece.len())?;
         }
         bytes.extend_from_slice(&piece);
     }

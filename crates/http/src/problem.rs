@@ -100,13 +100,13 @@ pub fn with_request_ids(response: Response, request: &str, named: ErrorPlace) ->
     let Some(ErrorCause(error)) = response.extensions().get::<ErrorCause>().filter(|_| ours) else {
         return response;
     };
-    let told = of_error(error);
+    let of_cause = of_error(error);
     let problem = Problem {
-        session: told.session.or(named.session),
-        turn: told.turn.or(named.turn),
-        call: told.call.or(named.call),
+        session: of_cause.session.or(named.session),
+        turn: of_cause.turn.or(named.turn),
+        call: of_cause.call.or(named.call),
         request: Some(request.to_owned()),
-        ..told
+        ..of_cause
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);

@@ -121,10 +121,10 @@ impl RequestRateLimiter {
     }
 
     /// Counts a request. Fails if its caller has sent too many.
-    pub fn count(&self, who: BucketOwner, told: Option<&RequestQuota>) -> Result<(), Error> {
+    pub fn count(&self, who: BucketOwner, reported: Option<&RequestQuota>) -> Result<(), Error> {
         let Some(most) = self.most else { return Ok(()) };
         let (quota, taken) = self.take(who, most.get(), Instant::now());
-        if let Some(RequestQuota(cell)) = told {
+        if let Some(RequestQuota(cell)) = reported {
             // A request has only one caller, so a second call would store the same one.
             let _ = cell.set(quota);
         }
@@ -251,18 +251,18 @@ mod tests {
 
     #[test]
     fn invalid_key_counts_are_per_network_and_bounded() {
-        let strangers = InvalidKeyLimiter::new(NonZeroU32::new(2).unwrap());
+        let invalid_keys = InvalidKeyLimiter::new(NonZeroU32::new(2).unwrap());
         let now = Instant::now();
-        let from = |address: &str| strangers.take(Some(address.parse().unwrap()), now).1;
+        let from = |address: &str| invalid_keys.take(Some(address.parse().unwrap()), now).1;
         assert_eq!([from("192.0.2.1"), from("192.0.2.1"), from("192.0.2.1")], [true, true, false]);
         assert!(from("192.0.2.2"));
         assert_eq!([from("2001:db8::1"), from("2001:db8::2"), from("2001:db8::3")], [true, true, false]);
         assert!(from("2001:db8:0:1::1"));
         assert!(!from("::ffff:192.0.2.1"));
         for n in 0..u32::try_from(2 * BUCKETS).unwrap() {
-            strangers.take(Some(IpAddr::V4((0x0a00_0000 + n).into())), now);
+            invalid_keys.take(Some(IpAddr::V4((0x0a00_0000 + n).into())), now);
         }
-        assert_eq!(lock(&strangers.buckets).by_owner.len(), BUCKETS + 1);
-        assert!(!strangers.take(Some("198.51.100.1".parse().unwrap()), now).1);
+        assert_eq!(lock(&invalid_keys.buckets).by_owner.len(), BUCKETS + 1);
+        assert!(!invalid_keys.take(Some("198.51.100.1".parse().unwrap()), now).1);
     }
 }

@@ -196,41 +196,41 @@ fn without_port(host: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn door() -> OriginPolicy {
+    fn origin_policy() -> OriginPolicy {
         OriginPolicy::for_address("127.0.0.1:7777".parse().unwrap(), Access::operator())
     }
 
-    fn check(door: &OriginPolicy, host: &str, origin: Option<&str>) -> bool {
+    fn check(policy: &OriginPolicy, host: &str, origin: Option<&str>) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        door.check(&Uri::from_static("/"), &headers).is_ok()
+        policy.check(&Uri::from_static("/"), &headers).is_ok()
     }
 
     #[test]
     fn loopback_server_accepts_only_loopback_names() {
         for host in ["127.0.0.1:7777", "localhost", "LOCALHOST:1", "[::1]:7777"] {
-            assert!(check(&door(), host, None), "{host}");
+            assert!(check(&origin_policy(), host, None), "{host}");
         }
         for host in
             ["", "evil.example", "evil.example:7777", "127.0.0.1.evil.example", "localhost.evil", "[::1"]
         {
-            assert!(!check(&door(), host, None), "{host}");
+            assert!(!check(&origin_policy(), host, None), "{host}");
         }
     }
 
     #[test]
     fn foreign_origins_are_denied() {
         let host = "127.0.0.1:7777";
-        assert!(check(&door(), host, Some("http://127.0.0.1:7777")));
+        assert!(check(&origin_policy(), host, Some("http://127.0.0.1:7777")));
         for origin in
             ["null", "http://evil.example", "http://127.0.0.1:8080", "http://localhost:7777", "file://"]
         {
-            assert!(!check(&door(), host, Some(origin)), "{origin}");
+            assert!(!check(&origin_policy(), host, Some(origin)), "{origin}");
         }
-        let open = OriginPolicy { origins: vec!["https://console.example".to_owned()], ..door() };
+        let open = OriginPolicy { origins: vec!["https://console.example".to_owned()], ..origin_policy() };
         assert!(check(&open, host, Some("https://console.example")));
         assert!(!check(&open, host, Some("https://console.example.evil")));
     }
@@ -243,18 +243,19 @@ mod tests {
                 "{address}"
             );
         }
-        assert!(door().without_key.is_some());
+        assert!(origin_policy().without_key.is_some());
     }
 
     #[test]
     fn non_local_host_name_requires_a_key() {
         let proxied = "agents.example.com".to_owned();
-        let door = OriginPolicy { hosts: [door().hosts, vec![proxied]].concat(), ..door() };
+        let policy =
+            OriginPolicy { hosts: [origin_policy().hosts, vec![proxied]].concat(), ..origin_policy() };
         let come = |host: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
-            door.check(&Uri::from_static("/"), &headers).unwrap();
-            door.without_key(&headers).is_ok()
+            policy.check(&Uri::from_static("/"), &headers).unwrap();
+            policy.without_key(&headers).is_ok()
         };
         for host in ["127.0.0.1:7777", "LocalHost", "[::1]:7777"] {
             assert!(come(host), "{host}");
@@ -262,19 +263,19 @@ mod tests {
         for host in ["agents.example.com", "AGENTS.example.com:443"] {
             assert!(!come(host), "{host}");
         }
-        assert!(door.without_key(&HeaderMap::new()).is_err());
+        assert!(policy.without_key(&HeaderMap::new()).is_err());
         let mut passed_on = HeaderMap::new();
         passed_on.insert(header::HOST, "127.0.0.1:7777".parse().unwrap());
-        assert!(door.without_key(&passed_on).is_ok());
+        assert!(policy.without_key(&passed_on).is_ok());
         passed_on.insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
-        assert_eq!(door.without_key(&passed_on).unwrap_err().kind(), Kind::KeyInvalid);
+        assert_eq!(policy.without_key(&passed_on).unwrap_err().kind(), Kind::KeyInvalid);
     }
 
     #[test]
     fn authority_of_the_target_must_be_the_host() {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, "localhost:7777".parse().unwrap());
-        let check = |target: &str| door().check(&target.parse().unwrap(), &headers).is_ok();
+        let check = |target: &str| origin_policy().check(&target.parse().unwrap(), &headers).is_ok();
         for target in ["/v1/turns", "http://localhost:7777/v1/turns", "http://LOCALHOST:7777/"] {
             assert!(check(target), "{target}");
         }
@@ -294,7 +295,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "127.0.0.1:7777".parse().unwrap());
             headers.insert(header::HeaderName::from_static(name), "1.1 proxy".parse().unwrap());
-            door().without_key(&headers).map(drop).map_err(|error| error.kind())
+            origin_policy().without_key(&headers).map(drop).map_err(|error| error.kind())
         };
         for name in [
             "via",

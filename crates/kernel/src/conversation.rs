@@ -227,7 +227,7 @@ pub struct CompactionPlan {
 /// Returns how many of the last messages fit into the room. A call is never separated from its result, and
 /// the last exchange stays whatever its size.
 fn tail_that_fits(messages: &[Message], remaining: &mut usize) -> usize {
-    let mut kept = 0;
+    let mut kept_bytes = 0;
     let mut end = messages.len();
     while end > 0 {
         // A group begins with a message that is not a result: an input, or a reply and the results that
@@ -235,14 +235,14 @@ fn tail_that_fits(messages: &[Message], remaining: &mut usize) -> usize {
         let start =
             messages[..end].iter().rposition(|message| !matches!(message, Message::Tool { .. })).unwrap_or(0);
         let size = size_of(&messages[start..end]);
-        if size > *remaining && kept > 0 {
+        if size > *remaining && kept_bytes > 0 {
             break;
         }
         *remaining = remaining.saturating_sub(size);
-        kept = messages.len() - start;
+        kept_bytes = messages.len() - start;
         end = start;
     }
-    kept
+    kept_bytes
 }
 
 /// Returns the bytes saved by leaving out the result of a message.

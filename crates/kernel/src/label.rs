@@ -60,7 +60,7 @@ pub fn of_turn(records: &[Record], known: TurnToolsAndHooks<'_>) -> Labels {
             }
             Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
                 labels.extend(joined.inputs.iter().filter_map(|input| of_parts(&input.parts)));
-                labels.extend(joined.told.iter().filter_map(|told| of_hook(&told.by, hooks)));
+                labels.extend(joined.messages.iter().filter_map(|message| of_hook(&message.by, hooks)));
             }
             Fact::Hooked(HookApplied { hook, patch, .. }) if patch.reaches_model() => {
                 labels.extend(of_hook(hook.as_str(), hooks));

@@ -298,10 +298,11 @@ mod tests {
 
     fn found<'p>(
         policy: &'p Policy,
-        facts: (&str, &Value, &Labels),
+        tool: &str,
+        value: &Value,
+        labels: &Labels,
         around: &TurnCircumstances,
     ) -> Option<&'p str> {
-        let (tool, value, labels) = facts;
         let tool: ToolName = tool.parse().unwrap();
         let provenance = &Provenance::default();
         let facts = PolicyFacts {
@@ -317,7 +318,7 @@ mod tests {
 
     #[track_caller]
     fn check(policy: &Policy, tool: &str, arguments: &Value, want: Option<&str>) {
-        let found = found(policy, (tool, arguments, &Labels::default()), &TurnCircumstances::default());
+        let found = found(policy, tool, arguments, &Labels::default(), &TurnCircumstances::default());
         assert_eq!(found, want, "{tool} {arguments}");
     }
 
@@ -448,7 +449,7 @@ mod tests {
         let only = |untrusted, id| Rule { untrusted: Some(untrusted), ..rule(id, "*", vec![], deny()) };
         let policy = Policy { rules: vec![only(true, "tainted"), only(false, "clean")] };
         let around = TurnCircumstances::default();
-        let found = |labels: &Labels| found(&policy, ("pay", &json!({}), labels), &around);
+        let found = |labels: &Labels| found(&policy, "pay", &json!({}), labels, &around);
         assert_eq!(found(&Labels::default()), Some("clean"));
         assert_eq!(found(&Labels::from_iter([UntrustedSource::Attachment])), Some("tainted"));
     }
@@ -461,7 +462,7 @@ mod tests {
         let fits = |then: &PolicyDecision, labels: &Labels| {
             let patterns = ["tool:wiki.*", "attachment"].map(str::to_owned).to_vec();
             let rule = Rule { labels: patterns, ..rule("r", "*", vec![], then.clone()) };
-            found(&Policy { rules: vec![rule] }, ("pay", &nothing, labels), &around).is_some()
+            found(&Policy { rules: vec![rule] }, "pay", &nothing, labels, &around).is_some()
         };
         let (wiki, fetch) = (tool("wiki.read"), tool("fetch"));
         for (sources, denies, allows) in [
@@ -503,7 +504,7 @@ mod tests {
         };
         let fits = |rule: &Rule, around: &TurnCircumstances| {
             let policy = Policy { rules: vec![rule.clone()] };
-            found(&policy, ("pay", &json!({}), &Labels::default()), around).is_some()
+            found(&policy, "pay", &json!({}), &Labels::default(), around).is_some()
         };
         for (rule, is_for) in narrowed(deny()) {
             assert_eq!(fits(&rule, &known), is_for, "{rule:?}");
@@ -574,8 +575,8 @@ mod tests {
     /// Returns whether this person may answer now, and after the escalation.
     fn hears(ask: &ApprovalRequirement, name: &str) -> [bool; 2] {
         [false, true].map(|escalated| {
-            let heard = ask.heard(SentNotices { escalated, ..SentNotices::default() });
-            heard.is_empty() || heard.contains(&name)
+            let approvers = ask.approvers(SentNotices { escalated, ..SentNotices::default() });
+            approvers.is_empty() || approvers.contains(&name)
         })
     }
 

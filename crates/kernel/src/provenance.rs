@@ -254,7 +254,7 @@ fn is_closed<'s>(schema: &'s Value, pointer: &str, found: &mut Vec<&'s Value>) -
         return branches().flatten().all(|branch| is_closed(branch, pointer, found));
     }
     (!may_be(schema, "object") || is_closed_object(schema, first, rest, found))
-        && (!may_be(schema, "array") || is_closed_list(schema, pointer, (first, rest), found))
+        && (!may_be(schema, "array") || is_closed_list(schema, pointer, first, rest, found))
 }
 
 fn is_closed_object<'s>(schema: &'s Value, first: &str, rest: &str, found: &mut Vec<&'s Value>) -> bool {
@@ -277,7 +277,8 @@ fn is_closed_object<'s>(schema: &'s Value, first: &str, rest: &str, found: &mut 
 fn is_closed_list<'s>(
     schema: &'s Value,
     pointer: &str,
-    (first, rest): (&str, &str),
+    first: &str,
+    rest: &str,
     found: &mut Vec<&'s Value>,
 ) -> bool {
     // A name is looked up in the elements.

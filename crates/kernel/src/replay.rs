@@ -447,7 +447,7 @@ impl TurnHistory {
     pub fn hooks_with_messages(&self) -> impl Iterator<Item = &str> {
         let changes = self.hooked.iter().filter(|hooked| hooked.patch.reaches_model());
         let joined = self.performed.values().filter_map(|(_, outcome)| match outcome {
-            Outcome::Checkpoint(joined) => Some(joined.told.iter().map(|told| told.by.as_str())),
+            Outcome::Checkpoint(joined) => Some(joined.messages.iter().map(|message| message.by.as_str())),
             _ => None,
         });
         changes.map(|hooked| hooked.hook.as_str()).chain(joined.flatten())

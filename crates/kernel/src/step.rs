@@ -435,8 +435,8 @@ fn rejection_reason(boundary: Boundary, joined: &CheckpointOutcome) -> Option<Fa
     if let Some(failure) = &joined.refused {
         return Some(failure.clone());
     }
-    let told = joined.told.last().filter(|_| boundary == Boundary::BeforeCompletion)?;
-    let detail = format!("`{}` sends every answer back; it said last: {}", told.by, told.text);
+    let message = joined.messages.last().filter(|_| boundary == Boundary::BeforeCompletion)?;
+    let detail = format!("`{}` sends every answer back; it said last: {}", message.by, message.text);
     Some(Failure::new(Kind::HookRefused, detail))
 }
 

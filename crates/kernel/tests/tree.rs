@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// One operation. Its numbers choose among the heads and messages that exist by then.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum TreeOperation {
     /// Adds a turn with this many messages at a head.
     Turn { head: usize, messages: u64 },
     /// Adds a head at a message of any turn, in the session of that message.
@@ -20,13 +20,13 @@ enum Deed {
     Rewind { head: usize, to: Option<usize> },
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn operation() -> impl Strategy<Value = TreeOperation> {
     let any = any::<usize>;
     prop_oneof![
-        4 => (any(), 1..4_u64).prop_map(|(head, messages)| Deed::Turn { head, messages }),
-        1 => any().prop_map(|at| Deed::NewHead { at }),
-        1 => any().prop_map(|at| Deed::NewSession { at }),
-        1 => (any(), proptest::option::of(any())).prop_map(|(head, to)| Deed::Rewind { head, to }),
+        4 => (any(), 1..4_u64).prop_map(|(head, messages)| TreeOperation::Turn { head, messages }),
+        1 => any().prop_map(|at| TreeOperation::NewHead { at }),
+        1 => any().prop_map(|at| TreeOperation::NewSession { at }),
+        1 => (any(), proptest::option::of(any())).prop_map(|(head, to)| TreeOperation::Rewind { head, to }),
     ]
 }
 
@@ -54,20 +54,20 @@ impl World {
         self.paths.keys().nth(number.checked_rem(self.paths.len())?).copied()
     }
 
-    fn does(&mut self, deed: Deed) {
-        match deed {
-            Deed::Turn { head, messages } => self.turn(head % self.heads.len(), messages),
-            Deed::NewHead { at } => {
+    fn does(&mut self, operation: TreeOperation) {
+        match operation {
+            TreeOperation::Turn { head, messages } => self.turn(head % self.heads.len(), messages),
+            TreeOperation::NewHead { at } => {
                 self.heads.extend(self.message(at).map(|node| (node.session, Some(node))));
             }
-            Deed::NewSession { at } => {
+            TreeOperation::NewSession { at } => {
                 let session = SessionId::from_u128(self.last.len() as u128 + 1);
                 // The records of every session are counted from the start, so positions alone do not
                 // distinguish sessions.
                 self.last.insert(session, 1);
                 self.heads.push((session, self.message(at)));
             }
-            Deed::Rewind { head, to } => {
+            TreeOperation::Rewind { head, to } => {
                 let to = to.and_then(|to| self.message(to));
                 let head = head % self.heads.len();
                 self.heads[head].1 = to;
@@ -98,10 +98,10 @@ fn turns(branches: &[&TurnBranch]) -> Vec<TurnId> {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    vec(deed(), 0..40).prop_map(|deeds| {
+    vec(operation(), 0..40).prop_map(|operations| {
         let mut world = World::new();
-        for deed in deeds {
-            world.does(deed);
+        for operation in operations {
+            world.does(operation);
         }
         world
     })

@@ -241,7 +241,7 @@ impl Tables {
         }
     }
 
-    /// Returns whether a session is visible within this reach.
+    /// Returns whether a session is visible within this visibility.
     fn covers(&self, of: OrgVisibility, session: SessionNo) -> bool {
         self.sessions.get(&session).is_some_and(|row| of.covers(row.org))
     }

@@ -28,19 +28,23 @@ mod votes;
 pub use archive::{export_records, import, note_rerun, outlines};
 pub use budget::{awaited_budgets, budgets, open_reservations, set_budget};
 pub use configs::{config, config_versions, configs, delete_config, put_config, replace_config};
-pub use external_content::{acquit, filter_unreferenced, forget_deleted, mark_for_deletion, unreferenced};
+pub use external_content::{
+    filter_unreferenced, forget_deleted, mark_for_deletion, unmark_for_deletion, unreferenced,
+};
 pub use guard::{begin_trial, claim_suspect, end_trial, has_suspect, report_hang, trial_pause, trial_window};
 pub use lookup::{
     attached, attachment, attachments, blob, cancel_reason, completion_key, feed, forks, history, joinable,
-    load, package, records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown,
-    value, value_names, verify, waiting,
+    load, package, partial_reply, records, session, session_by_key, sessions, turn, turn_records, turns,
+    unknown, value, value_names, verify, waiting,
 };
 pub use notices::send_due_notices;
 pub use orgs::{audit, authenticate, create_key, create_org, keys, org, org_by_name, orgs_after, revoke_key};
 pub use outbox::{
     collect, delivered, deliveries, delivery_schedule, redeliver, sinks, subscribe, undelivered,
 };
-pub use payment_outbox::{next_payment_due, owed, record_payment_failure, take_due_payments, told};
+pub use payment_outbox::{
+    next_payment_due, pending_payments, record_payment_failure, record_payment_result, take_due_payments,
+};
 pub use rate::rates;
 pub use retry::retry;
 pub use search::find;

@@ -88,14 +88,14 @@ impl<'s> AgentCall<'s> {
                 return Ok(failed_result(&error).into());
             }
         };
-        let (turn, kept) = (followed.turn, followed.is_findable);
+        let (turn, is_repeatable) = (followed.turn, followed.is_findable);
         if let Some(reason) = calls.set_turn(&id, &self.runtime, turn) {
             cancel_turn(&self.runtime, turn, &reason).await;
         }
         let response = match self.follow(followed).await {
             Ok(Some(response)) => response,
             Ok(None) => {
-                if !kept && self.server.cancels_on_disconnect(&self.context) {
+                if !is_repeatable && self.server.cancels_on_disconnect(&self.context) {
                     cancel_turn(&self.runtime, turn, "the MCP client closed the stream of the call").await;
                 }
                 return Err(ErrorData::internal_error("the call was cancelled", None));
@@ -139,7 +139,7 @@ impl<'s> AgentCall<'s> {
             (None, Some(key)) => SessionTarget::Key { key: json!(["mcp", agent, key]).to_string(), fresh },
             (None, None) => SessionTarget::New(fresh),
         };
-        let (typed, kept) = (schema.is_some(), idempotency_key.is_some());
+        let (typed, is_repeatable) = (schema.is_some(), idempotency_key.is_some());
         let input = Input {
             key: idempotency_key,
             output: schema,
@@ -150,8 +150,8 @@ impl<'s> AgentCall<'s> {
         let (accepted, events) = self.runtime.submit_watched(input).await?;
         Ok(FollowedTurn {
             has_schema: typed,
-            is_findable: kept,
-            ..FollowedTurn::new((accepted.session, accepted.turn), events)
+            is_findable: is_repeatable,
+            ..FollowedTurn::new(accepted.session, accepted.turn, events)
         })
     }
 
@@ -171,16 +171,12 @@ impl<'s> AgentCall<'s> {
         let input = self.runtime.store().records(session, before, 1).await?.pop().map(|record| record.fact);
         let typed = matches!(input, Some(Fact::Accepted(accepted)) if accepted.output.is_some());
         let events = self.runtime.events(session, before);
-        Ok(FollowedTurn {
-            is_findable: true,
-            has_schema: typed,
-            ..FollowedTurn::new((session, turn), events)
-        })
+        Ok(FollowedTurn { is_findable: true, has_schema: typed, ..FollowedTurn::new(session, turn, events) })
     }
 
     /// Resumes a call whose result was a question, with the answers to it.
     async fn resume(&self, state: &str, answers: InputResponses) -> Result<FollowedTurn, Error> {
-        let place = self.server.cursors.verify(self.runtime.access().reach, "calls", state)?;
+        let place = self.server.cursors.verify(self.runtime.access().visibility, "calls", state)?;
         let mut followed = self.follow_existing(place.parse()?).await?;
         for (id, answer) in answers {
             let id: ApprovalId = id.parse()?;
@@ -260,7 +256,7 @@ impl<'s> AgentCall<'s> {
                 Ok(None)
             }
             Fact::Parked { waits } => match followed.stuck.take() {
-                Some(failure) if self.is_parked_on((followed.session, followed.turn), &waits).await? => {
+                Some(failure) if self.is_parked_on(followed.session, followed.turn, &waits).await? => {
                     Ok(Some(stuck_result(followed, &failure).into()))
                 }
                 _ => self.ask_next(followed).await,
@@ -271,11 +267,7 @@ impl<'s> AgentCall<'s> {
 
     /// Returns whether the turn is still parked on these waits. Events are read from the turn's first record, so an
     /// earlier wait may already be resolved.
-    async fn is_parked_on(
-        &self,
-        (session, turn): (SessionId, TurnId),
-        waits: &[Wait],
-    ) -> Result<bool, Error> {
+    async fn is_parked_on(&self, session: SessionId, turn: TurnId, waits: &[Wait]) -> Result<bool, Error> {
         let session = self.runtime.store().session(session).await?;
         Ok(session.state == SessionState::Parked && session.active == Some(turn) && session.waits == waits)
     }
@@ -308,8 +300,8 @@ impl<'s> AgentCall<'s> {
                         Some((question.id.to_string(), approval_prompt::form_request(question)?))
                     })
                     .collect();
-                let reach = self.runtime.access().reach;
-                let state = self.server.cursors.sign(reach, "calls", &followed.turn.to_string());
+                let visibility = self.runtime.access().visibility;
+                let state = self.server.cursors.sign(visibility, "calls", &followed.turn.to_string());
                 Ok(Some(InputRequiredResult::new(Some(asked), Some(state)).into()))
             }
         }
@@ -386,7 +378,7 @@ impl<'s> AgentCall<'s> {
 }
 
 impl FollowedTurn {
-    fn new((session, turn): (SessionId, TurnId), events: SessionEventStream) -> Self {
+    fn new(session: SessionId, turn: TurnId, events: SessionEventStream) -> Self {
         Self {
             session,
             turn,
@@ -484,22 +476,22 @@ fn failed_result(cause: &Error) -> CallToolResult {
 /// Returns a result that lists the open questions and how to answer them.
 fn waiting_result(followed: &FollowedTurn, questions: &[ApprovalQuestion]) -> CallToolResult {
     let wait = |question: &ApprovalQuestion| {
-        let (who, ApprovalQuestion { id, call, ask, votes, .. }) = (question.heard(), question);
+        let (who, ApprovalQuestion { id, call, ask, votes, .. }) = (question.approvers(), question);
         let votes: Vec<&String> = votes.iter().map(|vote| &vote.by).collect();
-        let mut told = json!({ "approval": id, "tool": call.tool, "arguments": call.arguments, "who": who, "votes": votes });
+        let mut entry = json!({ "approval": id, "tool": call.tool, "arguments": call.arguments, "who": who, "votes": votes });
         if let Some(reason) = &ask.reason {
-            told["reason"] = json!(reason);
+            entry["reason"] = json!(reason);
         }
-        told
+        entry
     };
-    let told = |ApprovalQuestion { id, call, .. }: &ApprovalQuestion| {
+    let entry = |ApprovalQuestion { id, call, .. }: &ApprovalQuestion| {
         format!(
             "- {id}: `{}` with {}; `outlast approvals approve {id}` or `outlast approvals deny {id} --reason WHY` decides it, \
              and so does POST /v1/approvals/{id}",
             call.tool, call.arguments
         )
     };
-    let list: Vec<String> = questions.iter().map(told).collect();
+    let list: Vec<String> = questions.iter().map(entry).collect();
     let text = format!(
         "A person must approve these calls; neither the agent nor you may do it:\n{}\nThen call this tool again \
          with {{\"turn\": \"{}\"}}.",

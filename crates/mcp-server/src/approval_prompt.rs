@@ -58,7 +58,7 @@ impl ApprovalPrompt {
 
 /// Returns whether the caller is one of the people who may answer now.
 pub(crate) fn may_vote(runtime: &Runtime, question: &ApprovalQuestion) -> bool {
-    let who = question.heard();
+    let who = question.approvers();
     who.is_empty() || who.contains(&runtime.access().by.name().as_str())
 }
 

@@ -69,18 +69,18 @@ impl McpEndpoint {
     /// Answers a request of this caller.
     pub async fn answer<B>(
         &self,
-        guest: McpCaller,
+        caller: McpCaller,
         mut request: Request<B>,
     ) -> Result<Response<impl Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static>, Error>
     where
         B: Body + Send + 'static,
         B::Error: Display,
     {
-        let access = guest.runtime.access().clone();
+        let access = caller.runtime.access().clone();
         if let Some(session) = session_of(request.headers())? {
             self.check_owner(&session, &access)?;
         }
-        request.extensions_mut().insert(guest);
+        request.extensions_mut().insert(caller);
         let response = self.service.handle(request).await;
         if let Some(session) = session_of(response.headers())? {
             self.owners().insert(session, access);
@@ -129,7 +129,7 @@ impl McpEndpoint {
 }
 
 fn is_same_caller(owner: &Access, access: &Access) -> bool {
-    owner.reach == access.reach && owner.by == access.by
+    owner.visibility == access.visibility && owner.by == access.by
 }
 
 fn session_of(headers: &HeaderMap) -> Result<Option<SessionId>, Error> {

@@ -205,7 +205,7 @@ impl ServerHandler for McpServer {
         let runtime = self.caller_runtime(&context.extensions)?;
         if runtime.agents().iter().any(|agent| agent.name == request.name) {
             let span =
-                request_caller(&context.extensions).map_or_else(Span::current, |guest| guest.span.clone());
+                request_caller(&context.extensions).map_or_else(Span::current, |caller| caller.span.clone());
             return AgentCall::new(self, runtime, context).run(request).instrument(span).await;
         }
         let name = request.name.clone();

@@ -47,14 +47,14 @@ impl McpCursors {
     }
 
     /// Returns the signed cursor for a position.
-    pub(crate) fn sign(&self, reach: OrgVisibility, list: &str, place: &str) -> String {
-        format!("{}.{place}", self.signature(reach, list, place))
+    pub(crate) fn sign(&self, visibility: OrgVisibility, list: &str, place: &str) -> String {
+        format!("{}.{place}", self.signature(visibility, list, place))
     }
 
     /// Verifies a cursor and returns its position.
     pub(crate) fn verify<'a>(
         &self,
-        reach: OrgVisibility,
+        visibility: OrgVisibility,
         list: &str,
         signed: &'a str,
     ) -> Result<&'a str, Error> {
@@ -62,11 +62,15 @@ impl McpCursors {
             || Error::new(Kind::InputInvalid, format!("expected a cursor that was returned for {list}"));
         let (signature, place) = signed.split_once('.').ok_or_else(wrong)?;
         let signature: Hash = signature.parse().map_err(|_| wrong())?;
-        if self.signature(reach, list, place).eq_constant_time(&signature) { Ok(place) } else { Err(wrong()) }
+        if self.signature(visibility, list, place).eq_constant_time(&signature) {
+            Ok(place)
+        } else {
+            Err(wrong())
+        }
     }
 
-    fn signature(&self, reach: OrgVisibility, list: &str, place: &str) -> Hash {
-        let org = reach.home().to_u128().to_be_bytes();
+    fn signature(&self, visibility: OrgVisibility, list: &str, place: &str) -> Hash {
+        let org = visibility.home().to_u128().to_be_bytes();
         Hash::signed(&self.0, "outlast mcp v1", [org.as_slice(), list.as_bytes(), place.as_bytes()])
     }
 }
@@ -77,16 +81,17 @@ pub(crate) async fn list(
     places: McpCursors,
     cursor: Option<&str>,
 ) -> Result<(Vec<Resource>, Option<String>), Error> {
-    let reach = runtime.access().reach;
+    let visibility = runtime.access().visibility;
     let before = match cursor {
-        Some(cursor) => Some(places.verify(reach, "sessions", cursor)?.parse()?),
+        Some(cursor) => Some(places.verify(visibility, "sessions", cursor)?.parse()?),
         None => None,
     };
     let page = session_list::page(
         runtime.store().as_ref(),
         &SessionFilter::default(),
         before,
-        (SESSIONS_PER_PAGE, SESSIONS_PER_PAGE),
+        SESSIONS_PER_PAGE,
+        SESSIONS_PER_PAGE,
     )
     .await?;
     let resource = |listed: TitledSession| {
@@ -104,7 +109,7 @@ pub(crate) async fn list(
     };
     // The store returns an end position even for a single page, so check whether the page is full.
     let next = page.before.filter(|_| page.sessions.len() == SESSIONS_PER_PAGE);
-    let next = next.map(|place| places.sign(reach, "sessions", &place.to_string()));
+    let next = next.map(|place| places.sign(visibility, "sessions", &place.to_string()));
     Ok((page.sessions.into_iter().map(resource).collect(), next))
 }
 
@@ -139,17 +144,17 @@ pub(crate) async fn read(
     uri: &str,
 ) -> Result<ResourceContents, Error> {
     let (id, form, before) = parse_uri(uri)?;
-    let (store, reach) = (runtime.store().as_ref(), runtime.access().reach);
+    let (store, visibility) = (runtime.store().as_ref(), runtime.access().visibility);
     let session = store.session(id).await?;
     let list = format!("the pages of {id}");
     let until = match before {
         None => MessagePageEnd::Newest,
-        Some(before) => MessagePageEnd::Message(parse_node(places.verify(reach, &list, before)?)?),
+        Some(before) => MessagePageEnd::Message(parse_node(places.verify(visibility, &list, before)?)?),
     };
     let page = messages::page(store, &session, MAIN_HEAD, until).await?;
     let said: Vec<SessionMessage> = page.turns.into_iter().flat_map(|(_, said)| said).collect();
     let older = page.before.map(|NodeRef { session, seq }| {
-        let place = places.sign(reach, &list, &format!("{session}_{seq}"));
+        let place = places.sign(visibility, &list, &format!("{session}_{seq}"));
         format!("{}?before={place}", transcript_uri(id, form))
     });
     let text = match form {

@@ -65,7 +65,7 @@ impl McpConnection {
     }
 
     /// Connects over two streams, without pins.
-    pub async fn over<R, W>(name: &str, streams: (R, W)) -> Result<Self, Error>
+    pub async fn over<R, W>(name: &str, reader: R, writer: W) -> Result<Self, Error>
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
@@ -73,7 +73,7 @@ impl McpConnection {
         let shared = Arc::new(ConnectionState::new(name, true, Vec::new()));
         let served = async {
             ServerMessageHandler(shared.clone())
-                .serve(streams)
+                .serve((reader, writer))
                 .await
                 .map_err(|cause| unavailable(name, &cause.to_string()))
         };

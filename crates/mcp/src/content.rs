@@ -170,13 +170,13 @@ impl ResultConverter<'_> {
         let bytes = file.bytes(self.server)?;
         let (what, count) = (file.what, bytes.len());
         self.files += 1;
-        let kept = if self.files > ATTACHMENTS_MAX {
+        let attached = if self.files > ATTACHMENTS_MAX {
             Err(format!("a result has at most {ATTACHMENTS_MAX} attachments"))
         } else {
             self.attach(file, bytes).map_err(|error| error.detail().to_owned())
         };
         let media_type = shown(file.media_type);
-        Ok(match kept {
+        Ok(match attached {
             Ok(id) => format!("[{what}, {media_type}, {count} bytes: {id}]"),
             Err(why) => format!("[{what}, {media_type}, {count} bytes, left out: {why}]"),
         })

@@ -449,8 +449,8 @@ impl ServerEntry {
         if let ServerTransport::Http(HttpTransport { network_check: within, .. }) = &self.server.transport {
             within.check(&scope.network()?)?;
         }
-        for deed in self.server.transport.policy_actions() {
-            scope.check_action(deed).await?;
+        for action in self.server.transport.policy_actions() {
+            scope.check_action(action).await?;
         }
         Ok(())
     }

@@ -156,14 +156,14 @@ impl ProcessTransport {
 impl ServerProcess {
     /// Waits briefly for the rest of standard error and returns the end of it, for a server that is gone.
     pub(crate) async fn drain_stderr(mut self) -> String {
-        let _heard = tokio::time::timeout(STDERR_WAIT, &mut self.stderr_task).await;
+        let _ended = tokio::time::timeout(STDERR_WAIT, &mut self.stderr_task).await;
         self.stderr_tail()
     }
 
     /// Returns the end of standard error with the values of passed secrets redacted.
     pub(crate) fn stderr_tail(&self) -> String {
-        let kept: Vec<u8> = lock(&self.stderr_tail).iter().copied().collect();
-        redact_variables(String::from_utf8_lossy(&kept).trim(), &self.passed_env)
+        let tail: Vec<u8> = lock(&self.stderr_tail).iter().copied().collect();
+        redact_variables(String::from_utf8_lossy(&tail).trim(), &self.passed_env)
     }
 }
 
@@ -187,10 +187,10 @@ impl Drop for ServerProcess {
 async fn collect_stderr(mut stderr: ChildStderr, complained: Arc<Mutex<VecDeque<u8>>>) {
     let mut piece = [0; 1 << 10];
     while let Ok(read @ 1..) = stderr.read(&mut piece).await {
-        let mut kept = lock(&complained);
-        kept.extend(&piece[..read]);
-        let over = kept.len().saturating_sub(STDERR_BYTES);
-        kept.drain(..over);
+        let mut tail = lock(&complained);
+        tail.extend(&piece[..read]);
+        let over = tail.len().saturating_sub(STDERR_BYTES);
+        tail.drain(..over);
     }
 }
 

@@ -243,7 +243,7 @@ impl Builder {
     /// # fn example() -> Result<(), outlast::Error> {
     /// let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallHookInput| async move {
     ///     let large = call.arguments["euros"].as_u64() > Some(100);
-    ///     Ok(large.then(|| CallPatch::Refuse("ask somebody".to_owned())))
+    ///     Ok(large.then(|| CallPatch::Refuse("ask a manager".to_owned())))
     /// })?;
     /// let builder = outlast::Outlast::ephemeral().hook(cap);
     /// # Ok(())
@@ -325,8 +325,8 @@ impl Builder {
     /// Changes through [`Runtime::put_config`](outlast_runtime::Runtime::put_config) apply immediately, and changes by
     /// other processes within about a second.
     #[must_use]
-    pub fn agent_factory(mut self, tailor: impl AgentFactory + 'static) -> Self {
-        self.agent_factory = Some(Arc::new(tailor));
+    pub fn agent_factory(mut self, factory: impl AgentFactory + 'static) -> Self {
+        self.agent_factory = Some(Arc::new(factory));
         self
     }
 

@@ -147,7 +147,7 @@ impl Outlast {
     pub async fn for_org(&self, org: &str) -> Result<Self, Error> {
         let org = self.runtime.find_org(org).await?;
         let access = self.runtime.access().clone();
-        Ok(self.with_access(Access { reach: OrgVisibility::Org(org), ..access }))
+        Ok(self.with_access(Access { visibility: OrgVisibility::Org(org), ..access }))
     }
 
     /// Returns a handle that acts for another principal. The audit log records that principal's name.

@@ -210,7 +210,7 @@ impl Turn {
 
     /// Waits for the turn to end and returns its answer. Any other end is an error.
     pub async fn answer(&self) -> Result<String, Error> {
-        let org = match self.runtime.access().reach {
+        let org = match self.runtime.access().visibility {
             OrgVisibility::Org(org) => Some(org),
             OrgVisibility::Everything => None,
         };

@@ -54,14 +54,9 @@ impl Builder {
             let to = outlast_telemetry::OtlpMetrics::new(&settings)?;
             metrics = to.map(|to| Arc::new(to) as Arc<dyn outlast_ports::metrics::MetricSink>);
         }
-        let tailored = self.agent_factory.take().map(|by| OrgAgentFactory { org, by });
-        let config = RuntimeConfig {
-            contents,
-            sinks,
-            metrics,
-            agent_factory: tailored,
-            ..self.config(store, worker)?
-        };
+        let factory = self.agent_factory.take().map(|by| OrgAgentFactory { org, by });
+        let config =
+            RuntimeConfig { contents, sinks, metrics, agent_factory: factory, ..self.config(store, worker)? };
         let runtime = Runtime::start(config).await?.serving(access);
         runtime.listen();
         Ok(Outlast { runtime })

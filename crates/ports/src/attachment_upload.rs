@@ -161,11 +161,11 @@ pub trait ExternalContentStore: Send + Sync {
 
     /// Marks content for deletion by a worker, and returns what the worker may delete. Content that is used, or that
     /// another worker is deleting, is excluded.
-    fn mark_for_deletion(&self, condemn: DeletionRequest) -> ResultFuture<'_, Vec<Hash>>;
+    fn mark_for_deletion(&self, request: DeletionRequest) -> ResultFuture<'_, Vec<Hash>>;
 
     /// Removes the marks of dead workers from content that they did not delete. Afterwards the caller must check
     /// whether the content still exists.
-    fn acquit(&self, condemn: DeletionRequest) -> ResultFuture<'_, ()>;
+    fn unmark_for_deletion(&self, request: DeletionRequest) -> ResultFuture<'_, ()>;
 
     /// Records that a worker has deleted the content it marked.
     fn forget_deleted(&self, contents: Vec<Hash>, worker: WorkerId) -> ResultFuture<'_, ()>;

@@ -36,7 +36,7 @@ pub trait ContentQueries: Send + Sync {
     ) -> ResultFuture<'_, Page<AttachmentView, AttachmentId>>;
 
     /// Returns the stored text of the reply that a turn was receiving when its worker left it.
-    fn said(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>>;
+    fn partial_reply(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>>;
 
     /// Returns a value of a session.
     fn value(&self, session: SessionId, name: String) -> ResultFuture<'_, Option<Value>>;

@@ -48,7 +48,7 @@ pub trait HookStage: Send + Sync + 'static {
 }
 
 /// Journals the patches of this point under its name.
-macro_rules! kept {
+macro_rules! recorded_patch {
     ($name:ident, $patch:ty) => {
         fn to_journal(patch: $patch) -> Option<HookPatch> {
             Some(HookPatch::$name(patch))
@@ -99,7 +99,7 @@ points! {
             patch.apply(seen);
         }
 
-        kept! { BeforeContext, ContextPatch }
+        recorded_patch! { BeforeContext, ContextPatch }
     }
 
     /// Before the model is asked: may change what it is told first, and how it is to generate.
@@ -108,7 +108,7 @@ points! {
             patch.apply(seen);
         }
 
-        kept! { BeforeModel, ModelPatch }
+        recorded_patch! { BeforeModel, ModelPatch }
     }
 
     /// After the model has replied: may change the text of its reply.
@@ -117,7 +117,7 @@ points! {
             seen.text.clone_from(&patch.text);
         }
 
-        kept! { AfterModel, ReplyPatch }
+        recorded_patch! { AfterModel, ReplyPatch }
 
         fn lost(seen: &ReplyHookInput) -> Option<Value> {
             Some(json!(seen.text))
@@ -133,7 +133,7 @@ points! {
             }
         }
 
-        kept! { BeforeTool, CallPatch }
+        recorded_patch! { BeforeTool, CallPatch }
 
         fn is_final(patch: &CallPatch) -> bool {
             matches!(patch, CallPatch::Refuse(_))
@@ -146,7 +146,7 @@ points! {
             seen.result = patch.to_result();
         }
 
-        kept! { AfterTool, ResultPatch }
+        recorded_patch! { AfterTool, ResultPatch }
 
         fn lost(seen: &ResultHookInput) -> Option<Value> {
             Some(json!(seen.result))

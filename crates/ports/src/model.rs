@@ -34,8 +34,8 @@ pub struct ModelRequest<'a> {
     /// The bytes of the attachments that the messages refer to.
     pub files: &'a AttachmentContents,
     /// The text of this reply that was kept when an earlier attempt was interrupted. The provider continues after it
-    /// and returns only new text. Empty unless [`ModelCapabilities::goes_on`].
-    pub said: &'a str,
+    /// and returns only new text. Empty unless [`ModelCapabilities::can_continue`].
+    pub partial_text: &'a str,
 }
 
 /// The bytes of attachments, by content hash. The model sees a placeholder for a missing attachment.
@@ -59,7 +59,16 @@ impl<'a> ModelRequest<'a> {
     pub fn empty(call: &'a ModelCall) -> Self {
         const NO_FILES: &AttachmentContents = &AttachmentContents(BTreeMap::new());
         let session = SessionId::from_u128(0);
-        Self { call, system: "", history: &[], turn: &[], tools: &[], session, files: NO_FILES, said: "" }
+        Self {
+            call,
+            system: "",
+            history: &[],
+            turn: &[],
+            tools: &[],
+            session,
+            files: NO_FILES,
+            partial_text: "",
+        }
     }
 
     /// Returns all messages, in the order in which the model reads them.
@@ -75,8 +84,12 @@ impl<'a> ModelRequest<'a> {
         let messages: usize = self.messages().map(Message::request_bytes_max).sum();
         let files: usize = self.messages().flat_map(parts).map(|part| self.file_most(part)).sum();
         let schema = self.call.output.as_ref().map_or(0, request_size::answer_schema);
-        let said = if self.said.is_empty() { 0 } else { Message::user(self.said).request_bytes_max() };
-        overhead_bytes_max(self.system, self.tools) + messages + files + schema + said
+        let partial = if self.partial_text.is_empty() {
+            0
+        } else {
+            Message::user(self.partial_text).request_bytes_max()
+        };
+        overhead_bytes_max(self.system, self.tools) + messages + files + schema + partial
     }
 
     fn file_most(&self, part: &Part) -> usize {
@@ -118,7 +131,7 @@ pub struct ModelCapabilities {
     /// The bytes of conversation that fit into the context window.
     pub window_bytes: usize,
     /// Whether the model can continue an interrupted reply after its text.
-    pub goes_on: bool,
+    pub can_continue: bool,
     /// The prices of its tokens, if known.
     pub prices: Option<Prices>,
 }
@@ -126,7 +139,7 @@ pub struct ModelCapabilities {
 impl ModelCapabilities {
     /// Creates the info of a model with this window, without further knowledge.
     pub fn of_window(window_bytes: usize) -> Self {
-        Self { window_bytes, goes_on: false, prices: None }
+        Self { window_bytes, can_continue: false, prices: None }
     }
 }
 

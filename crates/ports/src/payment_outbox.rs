@@ -34,7 +34,7 @@ impl PaymentBackoff {
 /// The payment outbox of a store.
 pub trait PaymentOutbox: Send + Sync {
     /// Returns the payments in the outbox, oldest first.
-    fn owed(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>>;
+    fn pending_payments(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>>;
 
     /// Returns when the next payment is due. Cheap.
     fn next_payment_due(&self) -> ResultFuture<'_, Option<Millis>>;
@@ -49,7 +49,12 @@ pub trait PaymentOutbox: Send + Sync {
 
     /// Records the authority's answer on a payment, unless it was already recorded. Returns the position of the
     /// record.
-    fn told(&self, turn: TurnId, payment: Payment, now: Millis) -> ResultFuture<'_, Option<Seq>>;
+    fn record_payment_result(
+        &self,
+        turn: TurnId,
+        payment: Payment,
+        now: Millis,
+    ) -> ResultFuture<'_, Option<Seq>>;
 
     /// Records why the authority did not accept the decision.
     fn record_payment_failure(

@@ -30,7 +30,7 @@ pub struct StoreLoad {
     /// Sessions that are held back because workers died while their turns ran.
     pub held: usize,
     /// Payments that are decided but that the payment authority has not yet accepted.
-    pub owed: usize,
+    pub pending_payments: usize,
     /// Turns that wait for a model provider.
     pub provider_waits: usize,
     /// The number of sessions by how their last turn ended, without those that were answered.

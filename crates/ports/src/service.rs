@@ -146,9 +146,9 @@ per_call! {
     Steps(CallSteps);
     /// Sleeps that survive restarts.
     Timer(CallSteps);
-    /// Events with custom keys that somebody outside resolves.
+    /// Events with custom keys that an external system resolves.
     Events(CallEvents);
-    /// The key with which somebody outside completes this call.
+    /// The key with which an external system completes this call.
     Completion(CallEvents);
     /// Notes for listeners on how far the tool is.
     Progress(CallProgress);

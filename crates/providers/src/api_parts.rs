@@ -268,7 +268,7 @@ mod tests {
                 turn: &turn,
                 tools: &tools,
                 files: &files,
-                said: &said,
+                partial_text: &said,
                 ..ModelRequest::empty(&call)
             };
             let names = ApiToolNames::of(&tools);

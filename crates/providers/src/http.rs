@@ -113,8 +113,8 @@ impl Endpoint {
 pub(crate) async fn read_start(mut response: Response, most: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
-        let room = most - read.len();
-        read.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        let free = most - read.len();
+        read.extend_from_slice(&chunk[..chunk.len().min(free)]);
         if read.len() == most {
             break;
         }

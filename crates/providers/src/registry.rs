@@ -153,8 +153,9 @@ impl ModelProvider for Providers {
             return remote.stream(request);
         }
         let model = &request.call.model;
-        let nobody = || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
-        let error = self.unavailable_reason(model).unwrap_or_else(nobody);
+        let unknown_model =
+            || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
+        let error = self.unavailable_reason(model).unwrap_or_else(unknown_model);
         Box::pin(stream::iter([Err(error)]))
     }
 }

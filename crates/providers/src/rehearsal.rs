@@ -148,7 +148,7 @@ mod tests {
         let script = "say one two\nsay three".parse().unwrap();
         let rehearsal = Rehearsal::scripted(script, clock.clone()).with_word_delay(Duration::from_millis(20));
         let stage = TestConversation::new().user("hi");
-        let heard = async {
+        let pieces = async {
             let note = |piece| (clock.now().0, test_conversation::show(&piece));
             rehearsal.stream(stage.request()).map(note).collect::<Vec<_>>().await
         };
@@ -166,8 +166,8 @@ mod tests {
             (60, "usage 9 -> 4"),
             (60, "end End"),
         ];
-        let Either::Left((heard, _)) = block_on(select(pin!(heard), time)) else { unreachable!() };
-        assert_eq!(heard, want.map(|(at, piece)| (at, piece.to_owned())));
+        let Either::Left((pieces, _)) = block_on(select(pin!(pieces), time)) else { unreachable!() };
+        assert_eq!(pieces, want.map(|(at, piece)| (at, piece.to_owned())));
     }
 
     #[test]

@@ -228,10 +228,10 @@ impl RemoteProvider {
 
 impl ModelProvider for RemoteProvider {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        let ModelTraits { window_tokens, prices, supports_prefill: goes_on, .. } =
+        let ModelTraits { window_tokens, prices, supports_prefill: can_continue, .. } =
             self.traits(self.local_model_name(model)?);
         let window_bytes = usize::try_from(window_tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES);
-        Some(ModelCapabilities { window_bytes, goes_on, prices })
+        Some(ModelCapabilities { window_bytes, can_continue, prices })
     }
 
     fn rate(&self, _: &ModelName) -> ProviderRate {

@@ -58,8 +58,8 @@ impl<'a> ReplyStream<'a> {
     }
 
     /// Handles an event of the body.
-    fn handle_item(&mut self, heard: Option<Result<SseItem, Error>>) {
-        match heard {
+    fn handle_item(&mut self, item: Option<Result<SseItem, Error>>) {
+        match item {
             Some(Ok(SseItem::KeepAlive)) => self.pieces.push_back(ModelEvent::KeepAlive),
             Some(Ok(SseItem::Event { name, data })) => {
                 self.failed = self.decoder.event(name.as_deref(), &data, &mut self.pieces).err();
@@ -89,8 +89,8 @@ impl Stream for ReplyStream<'_> {
                 this.finished = true;
                 return Poll::Ready(Some(Err(error)));
             }
-            let heard = ready!(Pin::new(&mut this.events).poll_next(task));
-            this.handle_item(heard);
+            let item = ready!(Pin::new(&mut this.events).poll_next(task));
+            this.handle_item(item);
         }
         Poll::Ready(None)
     }

@@ -116,19 +116,19 @@ struct LimitedBody<'a> {
 impl LimitedBody<'_> {
     /// Returns the part of a chunk that is within the limits.
     fn take_allowed(&mut self, mut chunk: Bytes) -> Bytes {
-        let room = STREAM_BYTES - self.whole;
-        if chunk.len() > room {
+        let free = STREAM_BYTES - self.whole;
+        if chunk.len() > free {
             self.limit_error = limits::check("stream_bytes", STREAM_BYTES + 1, STREAM_BYTES).err();
-            chunk.truncate(room);
+            chunk.truncate(free);
         }
         let mut from = 0;
         loop {
             let end = line_end(&chunk[from..]).map(|at| from + at);
-            let room = STREAM_LINE_BYTES - self.line;
-            if end.unwrap_or(chunk.len()) - from > room {
+            let free = STREAM_LINE_BYTES - self.line;
+            if end.unwrap_or(chunk.len()) - from > free {
                 self.limit_error =
                     limits::check("stream_line_bytes", STREAM_LINE_BYTES + 1, STREAM_LINE_BYTES).err();
-                chunk.truncate(from + room);
+                chunk.truncate(from + free);
                 break;
             }
             let Some(end) = end else {
@@ -176,7 +176,7 @@ mod tests {
     fn hear(chunks: &[&[u8]]) -> Vec<String> {
         let chunks = chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk)));
         let body = stream::iter(chunks.collect::<Vec<_>>());
-        let events = SseEvents::of(Box::pin(body)).filter_map(async |heard| match heard {
+        let events = SseEvents::of(Box::pin(body)).filter_map(async |items| match items {
             Ok(SseItem::Event { name, data }) => Some(event(name.as_deref(), &data)),
             Ok(SseItem::KeepAlive) => None,
             Err(error) => Some(error.to_string()),
@@ -239,9 +239,9 @@ mod tests {
             |bytes: usize| [b"data: ok\n\ndata: ".as_slice(), &vec![b'x'; bytes - 6], b"\n\n"].concat();
         let over = "limit.exceeded: stream_line_bytes is limited to 8388608, but this needs 8388609";
         for chunk in [1 << 16, usize::MAX] {
-            let heard = |body: &[u8]| hear(&body.chunks(chunk).collect::<Vec<_>>());
-            assert_eq!(heard(&line(STREAM_LINE_BYTES)).len(), 2);
-            assert_eq!(heard(&line(STREAM_LINE_BYTES + 1)), [event(None, "ok"), over.to_owned()]);
+            let items = |body: &[u8]| hear(&body.chunks(chunk).collect::<Vec<_>>());
+            assert_eq!(items(&line(STREAM_LINE_BYTES)).len(), 2);
+            assert_eq!(items(&line(STREAM_LINE_BYTES + 1)), [event(None, "ok"), over.to_owned()]);
         }
     }
 
@@ -267,14 +267,14 @@ mod tests {
             pause.map(|()| chunk)
         });
         let mut events = SseEvents::of(Box::pin(paused));
-        let mut heard = Vec::new();
+        let mut items = Vec::new();
         for _ in 0..8 {
             if let Some(Some(Ok(next))) = events.next().now_or_never() {
-                heard.push(next);
+                items.push(next);
             }
         }
         let a = SseItem::Event { name: None, data: "a".to_owned() };
-        assert_eq!(heard, [SseItem::KeepAlive, a, SseItem::KeepAlive]);
+        assert_eq!(items, [SseItem::KeepAlive, a, SseItem::KeepAlive]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Attachments {
         // Content that a dead process was deleting stays marked for deletion until a worker unmarks it.
         let all = files.iter().map(|file| file.attachment().content).collect();
         let lasts = self.limits.deletion_lasts;
-        self.store.acquit(DeletionRequest { contents: all, worker: by, now, lasts }).await?;
+        self.store.unmark_for_deletion(DeletionRequest { contents: all, worker: by, now, lasts }).await?;
         let mut confirmed = Vec::new();
         for file in files {
             confirmed.push(match file {
@@ -286,12 +286,12 @@ impl Attachments {
         by: WorkerId,
         now: Millis,
     ) -> Result<u64, Error> {
-        let condemned = self.mark_for_deletion(self.store.filter_unreferenced(which).await?, by, now).await?;
-        for content in &condemned {
+        let mark = self.mark_for_deletion(self.store.filter_unreferenced(which).await?, by, now).await?;
+        for content in &mark {
             contents.delete(*content).await?;
         }
-        let deleted = condemned.len() as u64;
-        self.forget(condemned, by).await?;
+        let deleted = mark.len() as u64;
+        self.forget(mark, by).await?;
         Ok(deleted)
     }
 

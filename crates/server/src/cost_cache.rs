@@ -14,29 +14,29 @@ const MAX_CACHED: usize = 4;
 pub(crate) struct CostCache(Mutex<Vec<(OrgVisibility, Arc<OrgCostCache>)>>);
 
 impl CostCache {
-    /// Returns what was spent so far within `reach`.
+    /// Returns what was spent so far within `visibility`.
     ///
     /// Reads with the access of the worker: the costs of deleted sessions are in the audit, which not every
     /// caller that may read costs may read.
     pub(crate) async fn sums_within(
         &self,
         runtime: &Runtime,
-        reach: OrgVisibility,
+        visibility: OrgVisibility,
         limits: &ServerLimits,
     ) -> Result<Arc<OrgCostCache>, Error> {
-        let sums = self.cached_sums(reach, limits);
-        let access = Access { reach, ..runtime.access().clone() };
+        let sums = self.cached_sums(visibility, limits);
+        let access = Access { visibility, ..runtime.access().clone() };
         sums.read_on(runtime.serving(access).store().as_ref()).await?;
         Ok(sums)
     }
 
-    fn cached_sums(&self, reach: OrgVisibility, limits: &ServerLimits) -> Arc<OrgCostCache> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = kept.iter().position(|(of, _)| *of == reach).map(|at| kept.remove(at).1);
+    fn cached_sums(&self, visibility: OrgVisibility, limits: &ServerLimits) -> Arc<OrgCostCache> {
+        let mut caches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = caches.iter().position(|(of, _)| *of == visibility).map(|at| caches.remove(at).1);
         let sums = known.unwrap_or_else(|| Arc::new(OrgCostCache::new(limits.cost_entries)));
-        kept.push((reach, sums.clone()));
-        let old = kept.len().saturating_sub(MAX_CACHED);
-        kept.drain(..old);
+        caches.push((visibility, sums.clone()));
+        let old = caches.len().saturating_sub(MAX_CACHED);
+        caches.drain(..old);
         sums
     }
 }

@@ -59,14 +59,14 @@ fn add_operation_statuses(path: &str, operation: &mut Operation, writes: &[(&str
         (true, writes),
     ];
     let more = more.into_iter().filter(|(does, _)| *does).flat_map(|(_, more)| more);
-    let told: Vec<_> = more
+    let responses: Vec<_> = more
         .map(|(status, text)| {
             let mut response = shape.clone();
             (*text).clone_into(&mut response.description);
             ((*status).to_owned(), RefOr::T(response))
         })
         .collect();
-    for (status, response) in told {
+    for (status, response) in responses {
         operation.responses.responses.entry(status).or_insert(response);
     }
 }

@@ -114,7 +114,8 @@ impl SessionReader {
     /// Starts reading after a cursor. Subscribes to the shared events first, so that no event is missed.
     pub(crate) fn new(
         runtime: &Runtime,
-        (session, after): (SessionId, Seq),
+        session: SessionId,
+        after: Seq,
         join: impl FnOnce() -> Subscription,
     ) -> Self {
         let (broadcast, page) = (join(), runtime.limits().page_rows);
@@ -129,12 +130,12 @@ impl SessionReader {
                 return Ok(Arc::new(EncodedEvent::encode(self.session, &Event::Durable(Box::new(record)))));
             }
             match self.broadcast.next().await? {
-                BroadcastEvent::Told(told) => match told.cursor {
-                    None => return Ok(told),
+                BroadcastEvent::Encoded(encoded) => match encoded.cursor {
+                    None => return Ok(encoded),
                     Some(seq) if seq <= self.after.0 => {}
                     Some(seq) if seq == self.after.0 + 1 => {
                         self.after = Seq(seq);
-                        return Ok(told);
+                        return Ok(encoded);
                     }
                     // There is a gap between the cursor and the shared event. Read it from the store.
                     Some(_) => self.may_have_records = true,

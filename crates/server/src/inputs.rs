@@ -43,10 +43,10 @@ impl FromRequest<ServerState> for InputBody {
             let JsonBody(incoming) = JsonBody::from_request(request, shared).await?;
             return Ok(Self::Json(Box::new(incoming)));
         }
-        let room = request.extensions().get::<RequestPermits>().cloned();
+        let permits = request.extensions().get::<RequestPermits>().cloned();
         let form = Multipart::from_request(request, shared).await;
         let form = form.map_err(|cause| Error::new(Kind::InputInvalid, cause.body_text()))?;
-        Ok(Self::Form(Box::new(form), room))
+        Ok(Self::Form(Box::new(form), permits))
     }
 }
 
@@ -57,9 +57,9 @@ impl InputBody {
         runtime: &Runtime,
         limits: &ServerLimits,
     ) -> Result<ReceivedInput, Error> {
-        let (mut form, room) = match self {
+        let (mut form, permits) = match self {
             Self::Json(request) => return Ok(ReceivedInput { request: *request, files: Vec::new() }),
-            Self::Form(form, room) => (form, room),
+            Self::Form(form, permits) => (form, permits),
         };
         let mut request = TurnInputRequest::default();
         let (mut files, most) = (Vec::new(), runtime.limits().attachments_per_input);
@@ -70,7 +70,7 @@ impl InputBody {
                 continue;
             }
             let name = field.name().unwrap_or_default().to_owned();
-            let said = read_field(field, room.as_ref(), limits.body_bytes).await?;
+            let said = read_field(field, permits.as_ref(), limits.body_bytes).await?;
             match name.as_str() {
                 "input" => request = strict_json::read(&said)?,
                 other => {
@@ -94,14 +94,14 @@ async fn store_file(runtime: &Runtime, field: Field<'_>) -> Result<AttachmentUpl
 
 async fn read_field(
     mut field: Field<'_>,
-    room: Option<&RequestPermits>,
+    permits: Option<&RequestPermits>,
     most: usize,
 ) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|cause| form_error(&cause))? {
         limits::check("body_bytes", bytes.len() + piece.len(), most)?;
-        if let Some(room) = room {
-            room.acquire_body_bytes(piece.len())?;
+        if let Some(permits) = permits {
+            permits.acquire_body_bytes(piece.len())?;
         }
         bytes.extend_from_slice(&piece);
     }

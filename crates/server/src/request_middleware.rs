@@ -58,8 +58,8 @@ pub(crate) async fn handle_request(
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let named = path_ids(&route, request.uri().path());
-    let (told, pass) = (RequestQuota::default(), RequestKey::default());
-    request.extensions_mut().insert(told.clone());
+    let (exposed, pass) = (RequestQuota::default(), RequestKey::default());
+    request.extensions_mut().insert(exposed.clone());
     request.extensions_mut().insert(pass.clone());
     let admitted = shared.http.origin_policy.allowed_origin(request.headers()).cloned();
     let asks_for = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
@@ -97,7 +97,7 @@ pub(crate) async fn handle_request(
     if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, id);
     }
-    told.write_headers(headers);
+    exposed.write_headers(headers);
     if let Some(origin) = admitted {
         add_cors_headers(headers, origin, asks_for.as_ref());
     }
@@ -199,7 +199,7 @@ fn add_cors_headers(headers: &mut HeaderMap, origin: HeaderValue, asks_for: Opti
     }
     let methods = "GET, POST, PUT, DELETE";
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    let told = "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id, \
+    let exposed = "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id, \
                 x-should-retry";
-    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(told));
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
 }

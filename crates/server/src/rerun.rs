@@ -56,13 +56,13 @@ impl RerunLimiter {
         let by = self.rerunner.clone().ok_or_else(|| {
             Error::new(Kind::RouteNotFound, "this server does not support reruns; `outlast serve` does")
         })?;
-        let room = self.permits.clone().try_acquire_owned().map_err(|_| {
+        let slot = self.permits.clone().try_acquire_owned().map_err(|_| {
             Error::new(
                 Kind::ServerBusy,
                 "the maximum number of reruns (`reruns`) is in progress; retry later",
             )
         })?;
-        Ok(RerunPermit { rerunner: by, permit: room })
+        Ok(RerunPermit { rerunner: by, permit: slot })
     }
 }
 
@@ -70,10 +70,10 @@ impl RerunPermit {
     /// Runs the session. The run completes even if the client disconnects, because an aborted one would leave
     /// a half-stopped worker.
     pub(crate) async fn run(self, again: RerunRequest) -> Result<Value, Error> {
-        let Self { rerunner: by, permit: room } = self;
+        let Self { rerunner: by, permit: slot } = self;
         let task = tokio::spawn(async move {
             let compared = by(again).await;
-            drop(room);
+            drop(slot);
             compared
         });
         task.await.map_err(|cause| Error::new(Kind::Internal, "a re-run panicked").because(cause))?

@@ -115,7 +115,7 @@ impl Server {
     }
 
     fn with_listener(runtime: Runtime, listener: TcpListener, address: SocketAddr, local: Access) -> Self {
-        let home = local.reach.home();
+        let home = local.visibility.home();
         let (origin_policy, limits) = (OriginPolicy::for_address(address, local), ServerLimits::default());
         let (worker_metrics, mcp_extension, rerunner) = (None, None, None);
         Self {
@@ -184,7 +184,7 @@ impl Server {
             runtime,
             listener,
             home,
-            origin_policy: door,
+            origin_policy: policy,
             limits,
             worker_metrics: exposition,
             mcp_extension: more,
@@ -195,7 +195,7 @@ impl Server {
         let secret = runtime.store().secret().await?;
         let http = HttpState::new(HttpStateInner {
             runtime,
-            origin_policy: door,
+            origin_policy: policy,
             limits: limits.clone(),
             streams: StreamLimiter::default(),
             caller_requests: CallerRequestLimiter::default(),
@@ -233,15 +233,15 @@ impl Server {
                 () = &mut stop => break,
                 never = &mut looked_at => match never {},
                 Some(()) = turned_away.next() => {}
-                Some((stream, peer, room)) = waiting.next() => match room {
+                Some((stream, peer, permit)) = waiting.next() => match permit {
                     Some(slot) => line.spawn_connection(AcceptedConnection { stream, peer, slot }),
                     None => turned_away.push(reject_connection(stream, limits.connections)),
                 },
                 (stream, peer) = accept(&listener) => match line.slots.clone().try_acquire_owned() {
                     Ok(slot) => line.spawn_connection(AcceptedConnection { stream, peer, slot }),
                     Err(_) if waiting.len() < MAX_REJECTIONS => {
-                        let room = line.wait_for_slot();
-                        waiting.push(async move { (stream, peer, room.await) });
+                        let permit = line.wait_for_slot();
+                        waiting.push(async move { (stream, peer, permit.await) });
                     }
                     Err(_) if turned_away.len() < MAX_REJECTIONS => turned_away.push(reject_connection(stream, limits.connections)),
                     Err(_) => drop(stream),
@@ -249,16 +249,16 @@ impl Server {
             }
         }
         drop(listener);
-        while let Some((stream, peer, room)) = waiting.next().await {
-            if let Some(room) = room {
-                line.spawn_connection(AcceptedConnection { stream, peer, slot: room });
+        while let Some((stream, peer, permit)) = waiting.next().await {
+            if let Some(permit) = permit {
+                line.spawn_connection(AcceptedConnection { stream, peer, slot: permit });
             }
         }
         stopping.send_replace(true);
         shared.mcp.close();
-        let told = async { while turned_away.next().await.is_some() {} };
+        let rejections = async { while turned_away.next().await.is_some() {} };
         tokio::select! {
-            _ = future::join(line.stop(), told) => {}
+            _ = future::join(line.stop(), rejections) => {}
             () = tokio::time::sleep(limits.drain) => tracing::warn!("requests were interrupted by the shutdown"),
         }
         Ok(())
@@ -295,7 +295,7 @@ struct ConnectionHandler {
 impl ConnectionHandler {
     /// Serves a connection in a new task, which ends with the connection or at shutdown.
     fn spawn_connection(&self, accepted: AcceptedConnection) {
-        let AcceptedConnection { stream, peer, slot: room } = accepted;
+        let AcceptedConnection { stream, peer, slot: permit } = accepted;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set; small responses may be delayed");
         }
@@ -335,7 +335,7 @@ impl ConnectionHandler {
             .serve_connection(TokioIo::new(stream), service);
         let mut stopping = self.stopping.subscribe();
         tokio::spawn(async move {
-            let _room = room;
+            let _room = permit;
             tokio::pin!(connection);
             // A graceful shutdown closes a connection without a request at once, although one may be on its
             // way. So wait for it first.
@@ -367,7 +367,7 @@ impl ConnectionHandler {
 
     /// Waits for a free slot and evicts idle connections meanwhile. Returns `None` after the timeout.
     fn wait_for_slot(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
-        let (idle, room, wait) = (self.idle.clone(), self.slots.clone(), self.limits.connection_wait);
+        let (idle, permit, wait) = (self.idle.clone(), self.slots.clone(), self.limits.connection_wait);
         let evicting = async move {
             loop {
                 idle.evict_one(MIN_IDLE);
@@ -377,7 +377,7 @@ impl ConnectionHandler {
         async move {
             tokio::select! {
                 biased;
-                room = room.acquire_owned() => room.ok(),
+                permit = permit.acquire_owned() => permit.ok(),
                 () = evicting => None,
                 () = tokio::time::sleep(wait) => None,
             }
@@ -439,7 +439,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 /// Tells a client to retry later, because there are too many connections.
 async fn reject_connection(mut stream: TcpStream, most: usize) {
-    let told = async {
+    let rejections = async {
         let detail = format!("connections is limited to {most}, and so many are open");
         let problem = problem::of_error(&Error::new(Kind::ServerBusy, detail));
         let body = serde_json::to_string(&problem).map_err(io::Error::other)?;
@@ -454,7 +454,7 @@ async fn reject_connection(mut stream: TcpStream, most: usize) {
         // Closing before the request is read would discard the answer.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
-    if let Ok(Err(error)) = tokio::time::timeout(REJECTION_TIMEOUT, told).await {
+    if let Ok(Err(error)) = tokio::time::timeout(REJECTION_TIMEOUT, rejections).await {
         tracing::debug!(%error, "a client over the connection limit was not notified");
     }
 }

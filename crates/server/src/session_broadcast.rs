@@ -86,7 +86,7 @@ pub(crate) struct Subscription {
 /// What a reader receives.
 pub(crate) enum BroadcastEvent {
     /// An event.
-    Told(Arc<EncodedEvent>),
+    Encoded(Arc<EncodedEvent>),
     /// The reader was too slow and continues from the store. It missed this many live frames.
     Lagged(u64),
 }
@@ -97,27 +97,28 @@ impl SessionBroadcasts {
         &self,
         runtime: &Runtime,
         limits: &ServerLimits,
-        (whose, last): (BroadcastKey, Seq),
+        key: BroadcastKey,
+        last: Seq,
     ) -> Subscription {
         let mut relays = lock(&self.0);
-        let found = relays.get(&whose).and_then(Weak::upgrade);
+        let found = relays.get(&key).and_then(Weak::upgrade);
         let there = found.clone().filter(|relay| !lock(&relay.log).is_over());
         let relay = there.unwrap_or_else(|| {
             let most = BufferLimits { events: runtime.limits().live_frames, bytes: limits.relay_bytes };
             let log = Arc::new(Mutex::new(EventBuffer::new(most)));
-            let (org, session) = whose;
+            let (org, session) = key;
             let events = runtime.serving(Access::to(org)).events(session, last);
             let reader = tokio::spawn(read_session(events, session, log.clone()));
             let relays = self.clone();
             Arc::new(SessionBroadcast {
-                broadcast_key: whose,
+                broadcast_key: key,
                 relays,
                 log,
                 reader: reader.abort_handle(),
                 delivered: AtomicUsize::new(0),
             })
         });
-        relays.insert(whose, Arc::downgrade(&relay));
+        relays.insert(key, Arc::downgrade(&relay));
         drop(relays);
         // This may be the last handle of a relay that has stopped. Its `drop` locks the table, so release the
         // lock first.
@@ -186,9 +187,9 @@ impl EventBuffer {
 
     fn push(&mut self, session: SessionId, event: &Event) {
         self.track_reply(event);
-        let told = EncodedEvent::encode(session, event);
-        self.bytes += told.bytes.len();
-        self.buffered.push_back(Arc::new(told));
+        let encoded = EncodedEvent::encode(session, event);
+        self.bytes += encoded.bytes.len();
+        self.buffered.push_back(Arc::new(encoded));
         let over = |log: &Self| log.buffered.len() > log.most.events || log.bytes > log.most.bytes;
         // The newest event stays, whatever its size, so that not every reader has to fetch it from the store.
         while self.buffered.len() > 1
@@ -266,9 +267,9 @@ impl EventBuffer {
 impl Subscription {
     fn to(relay: Arc<SessionBroadcast>) -> Self {
         let mut log = lock(&relay.log);
-        let kept = u64::try_from(log.buffered.len()).unwrap_or(u64::MAX);
-        let live: usize = log.buffered.iter().map(|told| usize::from(told.is_live())).sum();
-        let (next, frames) = (log.first + kept, log.frames + u64::try_from(live).unwrap_or(u64::MAX));
+        let buffered = u64::try_from(log.buffered.len()).unwrap_or(u64::MAX);
+        let live: usize = log.buffered.iter().map(|encoded| usize::from(encoded.is_live())).sum();
+        let (next, frames) = (log.first + buffered, log.frames + u64::try_from(live).unwrap_or(u64::MAX));
         let initial_reply = log.reply.as_ref().map(|said| {
             let LiveReply { turn, key, attempt, text } = said;
             let what =
@@ -286,9 +287,9 @@ impl Subscription {
     /// Returns the next event. Waits for one if necessary. Cancel safe: no event is lost.
     pub(crate) async fn next(&mut self) -> Result<BroadcastEvent, Error> {
         loop {
-            if let Some(heard) = self.ready()? {
+            if let Some(received) = self.ready()? {
                 self.relay.yield_thread();
-                return Ok(heard);
+                return Ok(received);
             }
             // This cannot fail: `self.relay` owns the log, which owns the sender.
             let _ = self.wakeups.changed().await;
@@ -297,7 +298,7 @@ impl Subscription {
 
     fn ready(&mut self) -> Result<Option<BroadcastEvent>, Error> {
         if let Some(begun) = self.initial_reply.take() {
-            return Ok(Some(BroadcastEvent::Told(begun)));
+            return Ok(Some(BroadcastEvent::Encoded(begun)));
         }
         let log = lock(&self.relay.log);
         let Some(ahead) = self.next.checked_sub(log.first) else {
@@ -305,11 +306,11 @@ impl Subscription {
             (self.next, self.frames) = (log.first, log.frames);
             return Ok(Some(BroadcastEvent::Lagged(missed)));
         };
-        let told = usize::try_from(ahead).ok().and_then(|ahead| log.buffered.get(ahead));
-        if let Some(told) = told.cloned() {
+        let encoded = usize::try_from(ahead).ok().and_then(|ahead| log.buffered.get(ahead));
+        if let Some(encoded) = encoded.cloned() {
             self.next += 1;
-            self.frames += u64::from(told.is_live());
-            return Ok(Some(BroadcastEvent::Told(told)));
+            self.frames += u64::from(encoded.is_live());
+            return Ok(Some(BroadcastEvent::Encoded(encoded)));
         }
         log.end_reason.clone().map_or(Ok(None), |failure| Err(Error::from(failure)))
     }
@@ -358,11 +359,11 @@ mod tests {
     }
 
     fn hear(reader: &mut Subscription) -> Vec<String> {
-        let told = std::iter::from_fn(|| reader.ready().unwrap());
-        let words = told.map(|heard| match heard {
+        let encoded = std::iter::from_fn(|| reader.ready().unwrap());
+        let words = encoded.map(|received| match received {
             BroadcastEvent::Lagged(frames) => format!("behind {frames}"),
-            BroadcastEvent::Told(told) => {
-                let bytes = String::from_utf8(told.bytes.to_vec()).unwrap();
+            BroadcastEvent::Encoded(encoded) => {
+                let bytes = String::from_utf8(encoded.bytes.to_vec()).unwrap();
                 let data = bytes.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
                 let frame: serde_json::Value = serde_json::from_str(data).unwrap();
                 let data = &frame["data"];
@@ -411,16 +412,16 @@ mod tests {
         for most in [BufferLimits { events: 2, ..ROOMY }, BufferLimits { bytes: 600, ..ROOMY }] {
             let relay = relay(most);
             let (mut slow, mut quick) = (Subscription::to(relay.clone()), Subscription::to(relay.clone()));
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             for n in 0..1_000 {
                 tell(&relay, &said(1, n, "x"));
                 tell(&relay, &ended());
-                heard.extend(hear(&mut quick));
+                received.extend(hear(&mut quick));
             }
-            assert_eq!(heard.len(), 2_000);
-            let kept = lock(&relay.log).buffered.len();
+            assert_eq!(received.len(), 2_000);
+            let buffered = lock(&relay.log).buffered.len();
             let bytes = lock(&relay.log).bytes;
-            assert_eq!((bytes <= 600, kept), (true, 2), "{bytes} bytes");
+            assert_eq!((bytes <= 600, buffered), (true, 2), "{bytes} bytes");
             assert_eq!(hear(&mut slow), ["behind 999", "1+999: x", "turn.ended"]);
         }
     }
@@ -455,7 +456,7 @@ mod tests {
         let mut reader = Subscription::to(relay.clone());
         tell(&relay, &said(1, 0, "x"));
         lock(&relay.log).end(&Error::new(outlast_vocab::Kind::SessionNotFound, "gone"));
-        assert!(matches!(reader.next().await, Ok(BroadcastEvent::Told(_))));
+        assert!(matches!(reader.next().await, Ok(BroadcastEvent::Encoded(_))));
         let over = reader.next().await.err().map(|error| error.kind());
         assert_eq!(over, Some(outlast_vocab::Kind::SessionNotFound));
     }

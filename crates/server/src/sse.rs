@@ -90,14 +90,14 @@ impl EventStreamBody {
                 // Checked before events, because events that the filter drops produce no output, however many
                 // there are.
                 () = tokio::time::sleep_until(self.heartbeat_at) => EventStreamStep::Heartbeat,
-                told = self.stream.source.next() => EventStreamStep::Event(told),
+                encoded = self.stream.source.next() => EventStreamStep::Event(encoded),
             };
-            let told = match happened {
+            let encoded = match happened {
                 EventStreamStep::Stop => return None,
                 EventStreamStep::Heartbeat => return Some(self.heartbeat_bytes()),
-                EventStreamStep::Event(told) => told,
+                EventStreamStep::Event(encoded) => encoded,
             };
-            match self.matching_bytes(told).await {
+            match self.matching_bytes(encoded).await {
                 Ok(None) => {}
                 Ok(Some(piece)) => return Some(piece),
                 Err(error) => {
@@ -110,13 +110,13 @@ impl EventStreamBody {
 
     async fn matching_bytes(
         &mut self,
-        told: Result<Arc<EncodedEvent>, Error>,
+        encoded: Result<Arc<EncodedEvent>, Error>,
     ) -> Result<Option<Bytes>, Error> {
-        let told = told?;
+        let encoded = encoded?;
         let EventStreamParts { runtime, filter, .. } = &mut self.stream;
-        let wanted = filter.matches(runtime, told.properties).await?;
-        self.cursor = told.cursor.or(self.cursor);
-        Ok(wanted.then(|| told.bytes.clone()))
+        let wanted = filter.matches(runtime, encoded.properties).await?;
+        self.cursor = encoded.cursor.or(self.cursor);
+        Ok(wanted.then(|| encoded.bytes.clone()))
     }
 
     /// Returns a heartbeat with the current position, so that a reader that reconnects does not examine the

@@ -224,23 +224,23 @@ pub(crate) mod tests {
 
     #[test]
     fn message_has_turn_end_and_answer() {
-        let told = |end| String::from_utf8(encode(&output(end)).unwrap()).unwrap();
+        let encoded = |end| String::from_utf8(encode(&output(end)).unwrap()).unwrap();
         let head = "{\"id\":\"dlv_00000000000000000000000000000001\",\"type\":\"turn.ended\",\
                     \"timestamp\":\"2023-11-14T22:13:20.123Z\",\
                     \"data\":{\"session\":\"ses_00000000000000000000000000000002\",\"session_key\":\"ann\",\
                     \"turn\":\"trn_00000000000000000000000000000003\"";
         let text = "say \"hi\"\n".to_owned();
         assert_eq!(
-            told(TurnEnd::Answered { text }),
+            encoded(TurnEnd::Answered { text }),
             format!("{head},\"end\":\"answered\",\"text\":\"say \\\"hi\\\"\\n\"}}}}")
         );
         let failure = Failure::new(Kind::ModelRejected, "a detail that may name anything");
         assert_eq!(
-            told(TurnEnd::Failed { failure }),
+            encoded(TurnEnd::Failed { failure }),
             format!("{head},\"end\":\"failed\",\"code\":\"model.rejected\"}}}}")
         );
         assert_eq!(
-            told(TurnEnd::Sealed { claims: 3, alone: 0, hung: false }),
+            encoded(TurnEnd::Sealed { claims: 3, alone: 0, hung: false }),
             format!("{head},\"end\":\"sealed\"}}}}")
         );
         let theirs = SinkOutput {
@@ -286,11 +286,11 @@ pub(crate) mod tests {
 
     #[test]
     fn approval_message_has_subject_approvers_and_deadline() {
-        let told = |notice| -> Value {
+        let encoded = |notice| -> Value {
             let output = telling(OutputEvent::Approval(notice, asking()));
             serde_json::from_slice(&encode(&output).unwrap()).unwrap()
         };
-        let requested = told(ApprovalNotice::Requested);
+        let requested = encoded(ApprovalNotice::Requested);
         assert_eq!(
             requested,
             json!({
@@ -321,12 +321,12 @@ pub(crate) mod tests {
                 }
             })
         );
-        let reminded = told(ApprovalNotice::Reminded { number: 2 });
+        let reminded = encoded(ApprovalNotice::Reminded { number: 2 });
         assert_eq!(
             (&reminded["type"], &reminded["data"]["reminder"]),
             (&json!("approval.reminded"), &json!(2))
         );
-        let escalated = told(ApprovalNotice::Escalated { to: vec!["eve".to_owned()] });
+        let escalated = encoded(ApprovalNotice::Escalated { to: vec!["eve".to_owned()] });
         assert_eq!(escalated["type"], "approval.escalated");
         assert_eq!(escalated["data"]["escalated_to"], json!(["eve"]));
         let mut clean = asking();

@@ -82,12 +82,12 @@ mod tests {
         let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
         assert_eq!(read("got"), message::encode(&output).unwrap());
         assert_eq!(read("id"), format!("{} 1\n", output.id).as_bytes());
-        for (script, told) in [
+        for (script, expected) in [
             ("echo no >&2; exit 3", "delivery.failed: exit code 3: no"),
             ("kill -9 $$", "delivery.failed: ended by signal 9: standard error is empty"),
         ] {
             let error = shell(script, folder.path()).deliver(&output).await.unwrap_err();
-            assert_eq!(error.to_string(), told);
+            assert_eq!(error.to_string(), expected);
         }
         // Cargo sets this variable for every test; here it plays the role of a secret.
         let mut echoes = shell("echo key $CARGO_PKG_NAME >&2; exit 1", folder.path());

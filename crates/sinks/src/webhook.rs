@@ -212,12 +212,12 @@ mod tests {
         let url = format!("https://hooks.example.com/{}?key=canary", "canary/".repeat(30));
         let webhook = WebhookSink::new(&url, secrets, Network::Public).unwrap();
         assert_eq!(webhook.place(), "https://hooks.example.com/…");
-        let told = |detail: &str| redact_path(&webhook.url, detail);
+        let redacted = |detail: &str| redact_path(&webhook.url, detail);
         assert_eq!(
-            told(&format!("`{}` cannot be reached: it is gone", shown(&url))),
+            redacted(&format!("`{}` cannot be reached: it is gone", shown(&url))),
             "`https://hooks.example.com/…` cannot be reached: it is gone"
         );
-        assert_eq!(told("`hooks.example.com` has no address"), "`hooks.example.com` has no address");
+        assert_eq!(redacted("`hooks.example.com` has no address"), "`hooks.example.com` has no address");
         let secrets = WebhookSecrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let refused = WebhookSink::new("http://10.0.0.1/canary", secrets, Network::Public).err();
         assert_eq!(

@@ -35,19 +35,19 @@ async fn a_webhook_gets_json_that_its_secret_verifies() {
     let server = Playback::of([ResponseScript::answer(204, &[], "")]);
     let webhook = webhook(&format!("{}/in?key=canary", server.url()), Network::Any);
     webhook.deliver(&output()).await.unwrap();
-    let heard = server.heard().remove(0);
-    assert_eq!((heard.method.as_str(), heard.path.as_str()), ("POST", "/in?key=canary"));
-    assert_eq!(heard.header("content-type"), Some("application/json"));
-    assert_eq!(heard.header("webhook-id"), Some("dlv_00000000000000000000000000000001"));
-    assert_eq!(heard.header("webhook-timestamp"), Some("1700000007"));
-    let body = String::from_utf8(heard.body.clone()).unwrap();
+    let request = server.requests().remove(0);
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/in?key=canary"));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert_eq!(request.header("webhook-id"), Some("dlv_00000000000000000000000000000001"));
+    assert_eq!(request.header("webhook-timestamp"), Some("1700000007"));
+    let body = String::from_utf8(request.body.clone()).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap()["data"]["text"], "hello");
     // Verify as the receiver does, with its own key over the received bytes.
     let signed = format!("dlv_00000000000000000000000000000001.1700000007.{body}");
     let decode =
         |text: &str| base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap();
     let key = hmac::Key::new(hmac::HMAC_SHA256, &decode(SECRET.strip_prefix("whsec_").unwrap()));
-    let signature = decode(heard.header("webhook-signature").unwrap().strip_prefix("v1,").unwrap());
+    let signature = decode(request.header("webhook-signature").unwrap().strip_prefix("v1,").unwrap());
     hmac::verify(&key, signed.as_bytes(), &signature).unwrap();
     assert!(hmac::verify(&key, format!("{signed} ").as_bytes(), &signature).is_err());
 }
@@ -64,14 +64,15 @@ async fn non_success_response_fails_without_following_redirects() {
         ResponseScript::answer(200, &[], "fine"),
     ]);
     let webhook = webhook(&server.url(), Network::Any);
-    let mut told = Vec::new();
+    let mut details = Vec::new();
     for _ in 0..5 {
         let handed = webhook.deliver(&output()).await;
-        told.push(handed.map_err(|error| (error.to_string(), error.pause().unwrap_or_default().as_secs())));
+        details
+            .push(handed.map_err(|error| (error.to_string(), error.pause().unwrap_or_default().as_secs())));
     }
     let failed = |said: &str, pause| Err((said.to_owned(), pause));
     assert_eq!(
-        told,
+        details,
         [
             failed("delivery.failed: it responded 500: broken", 0),
             failed("delivery.failed: it responded 307: nothing", 0),
@@ -80,7 +81,7 @@ async fn non_success_response_fails_without_following_redirects() {
             Ok(()),
         ]
     );
-    assert_eq!(elsewhere.heard().len(), 0);
+    assert_eq!(elsewhere.requests().len(), 0);
 }
 
 #[tokio::test]
@@ -105,5 +106,5 @@ async fn private_host_requires_explicit_permission() {
     let by_name = server.url().replace("127.0.0.1", "localhost");
     let error = webhook(&by_name, Network::Public).deliver(&output()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::EgressDenied);
-    assert_eq!(server.heard().len(), 0);
+    assert_eq!(server.requests().len(), 0);
 }

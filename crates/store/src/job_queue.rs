@@ -33,7 +33,7 @@ impl<J> JobQueue<J> {
 
     /// Adds a job as soon as there is room.
     pub(crate) async fn put(&self, job: J) -> Result<(), Error> {
-        let room = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
-        self.jobs.send(QueuedJob { job, _room: room }).map_err(|_| thread_ended())
+        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
+        self.jobs.send(QueuedJob { job, _room: permit }).map_err(|_| thread_ended())
     }
 }

@@ -26,8 +26,8 @@ impl ReaderPool {
         shared: &SharedState,
         query: impl FnOnce(&Tables<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let kept = self.idle().pop();
-        let conn = match kept {
+        let reused = self.idle().pop();
+        let conn = match reused {
             Some(conn) => conn,
             None => connection::reader(&shared.location, shared.busy_timeout)?,
         };

@@ -183,28 +183,28 @@ impl Writer {
     fn transact(&mut self, units: &mut [Box<dyn WorkUnit>]) -> Result<(), Failure> {
         self.execute("BEGIN IMMEDIATE")?;
         let before = self.conn.total_changes();
-        let mut kept = 0;
+        let mut committed = 0;
         let ran = self.clear_stale_cache().and_then(|()| match units {
             // A single unit needs no savepoint: the whole transaction is rolled back with it.
-            [unit] => self.run(&mut **unit).map(|stays| kept += u64::from(stays)),
+            [unit] => self.run(&mut **unit).map(|stays| committed += u64::from(stays)),
             units => units.iter_mut().try_for_each(|unit| {
-                self.run_in_savepoint(&mut **unit).map(|stays| kept += u64::from(stays))
+                self.run_in_savepoint(&mut **unit).map(|stays| committed += u64::from(stays))
             }),
         });
         let began = Instant::now();
         // If no unit succeeded, there is nothing to sync.
-        let done = ran.and_then(|()| self.execute(if kept > 0 { "COMMIT" } else { "ROLLBACK" }));
-        if done.is_err() || kept == 0 {
+        let done = ran.and_then(|()| self.execute(if committed > 0 { "COMMIT" } else { "ROLLBACK" }));
+        if done.is_err() || committed == 0 {
             self.cache.clear();
         }
         match &done {
             Ok(()) => {
-                let synced = kept > 0 && self.conn.total_changes() > before;
+                let synced = committed > 0 && self.conn.total_changes() > before;
                 if synced {
                     self.shared.record_sync(began.elapsed());
                 }
                 self.shared.commits.fetch_add(u64::from(synced), Relaxed);
-                self.shared.units.fetch_add(kept, Relaxed);
+                self.shared.units.fetch_add(committed, Relaxed);
             }
             Err(error) => {
                 if matches!(error.code, Kind::StoreFailed | Kind::StoreCorrupt) {

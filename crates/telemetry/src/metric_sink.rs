@@ -46,19 +46,19 @@ impl MetricSink for OtlpMetrics {
 
 /// Converts a snapshot. Metrics that were never counted are left out.
 fn otlp_metrics(snapshot: &MetricsSnapshot) -> Vec<Metric> {
-    let span = (snapshot.since, snapshot.at);
+    let MetricsSnapshot { since, at, .. } = *snapshot;
     let metric = |family: &MetricFamily| {
         let data = match &family.values {
             MetricValues::Counter(readings) => Data::Sum(Sum {
-                data_points: number_points(readings, span),
+                data_points: number_points(readings, since, at),
                 aggregation_temporality: AggregationTemporality::Cumulative.into(),
                 is_monotonic: true,
             }),
             MetricValues::Gauge(readings) => {
-                Data::Gauge(Gauge { data_points: number_points(readings, span) })
+                Data::Gauge(Gauge { data_points: number_points(readings, since, at) })
             }
             MetricValues::Histogram(readings) => Data::Histogram(Histogram {
-                data_points: readings.iter().map(|reading| histogram_point(reading, span)).collect(),
+                data_points: readings.iter().map(|reading| histogram_point(reading, since, at)).collect(),
                 aggregation_temporality: AggregationTemporality::Cumulative.into(),
             }),
         };
@@ -83,7 +83,7 @@ fn attributes<T>(reading: &MetricSample<T>) -> Vec<KeyValue> {
     reading.labels.iter().map(|(name, value)| text(name, value)).collect()
 }
 
-fn number_points(readings: &[MetricSample<f64>], (since, at): (Millis, Millis)) -> Vec<NumberDataPoint> {
+fn number_points(readings: &[MetricSample<f64>], since: Millis, at: Millis) -> Vec<NumberDataPoint> {
     let point = |reading: &MetricSample<f64>| NumberDataPoint {
         attributes: attributes(reading),
         start_time_unix_nano: nanos(since),
@@ -94,10 +94,7 @@ fn number_points(readings: &[MetricSample<f64>], (since, at): (Millis, Millis)) 
     readings.iter().map(point).collect()
 }
 
-fn histogram_point(
-    reading: &MetricSample<HistogramValue>,
-    (since, at): (Millis, Millis),
-) -> HistogramDataPoint {
+fn histogram_point(reading: &MetricSample<HistogramValue>, since: Millis, at: Millis) -> HistogramDataPoint {
     HistogramDataPoint {
         attributes: attributes(reading),
         start_time_unix_nano: nanos(since),

@@ -31,7 +31,8 @@ const IS_REMOTE: u32 = 1 << 9;
 
 /// Returns the spans of a finished turn, starting with that of the turn.
 pub(crate) fn of_turn(
-    (output, end): (&SinkOutput, &TurnEnd),
+    output: &SinkOutput,
+    end: &TurnEnd,
     agent: Option<&str>,
     records: &[Record],
     content: ContentExport,
@@ -40,7 +41,7 @@ pub(crate) fn of_turn(
     for record in records {
         tracing.record(record);
     }
-    tracing.end((output, end), agent)
+    tracing.end(output, end, agent)
 }
 
 /// An effect whose span is being built.
@@ -329,7 +330,7 @@ impl TraceBuilder {
                 Resolution::Ok(value) => ToolResult::Ok(value.clone()),
                 Resolution::Err(failure) => ToolResult::Err(failure.clone()),
                 Resolution::Timeout => {
-                    ToolResult::Err(Failure::new(Kind::ToolTimedOut, "nobody finished it"))
+                    ToolResult::Err(Failure::new(Kind::ToolTimedOut, "the tool did not finish"))
                 }
                 Resolution::Cancelled => {
                     ToolResult::Err(Failure::new(Kind::ToolInterrupted, "it was cancelled"))
@@ -430,7 +431,7 @@ impl TraceBuilder {
         }
     }
 
-    fn end(mut self, (output, end): (&SinkOutput, &TurnEnd), agent: Option<&str>) -> Vec<Span> {
+    fn end(mut self, output: &SinkOutput, end: &TurnEnd, agent: Option<&str>) -> Vec<Span> {
         let mut root = std::mem::take(&mut self.root);
         root.name = agent.map_or_else(|| "invoke_agent".to_owned(), |agent| format!("invoke_agent {agent}"));
         root.attributes.extend([

@@ -61,7 +61,7 @@ impl OtlpTraces {
             return Ok(Vec::new());
         }
         let agent = self.agent(output.turn).await;
-        let spans = spans::of_turn((output, end), agent.as_deref(), &records, self.settings.content);
+        let spans = spans::of_turn(output, end, agent.as_deref(), &records, self.settings.content);
         let request = |spans: &[Span]| otlp::of_spans(&self.settings.resource_attributes, spans.to_vec());
         Ok(spans.chunks(TELEMETRY_SPANS).map(request).collect())
     }

@@ -93,8 +93,8 @@ impl ToolProvider for ProgramTools {
     ) -> ResultFuture<'a, ToolRunOutcome> {
         Box::pin(async move {
             let program = self.find(&prepared.tool)?;
-            for deed in program.policy_actions() {
-                scope.check_action(deed).await?;
+            for action in program.policy_actions() {
+                scope.check_action(action).await?;
             }
             let variables = [
                 (KEY, call.id.to_string()),

@@ -160,14 +160,14 @@ impl Egress {
     /// Sends a GET request.
     pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<GetResponse, Error> {
         let url = self.rules.check(url)?;
-        let told = display_url(&url);
-        self.in_time(&told, self.get_following_redirects(url, headers)).await
+        let shown_url = display_url(&url);
+        self.in_time(&shown_url, self.get_following_redirects(url, headers)).await
     }
 
     /// Sends a POST request. Redirects are not followed, because the body is only meant for this URL.
     pub async fn post(&self, url: &str, headers: HeaderMap, body: Vec<u8>) -> Result<PostResponse, Error> {
         let url = self.rules.check(url)?;
-        let told = display_url(&url);
+        let shown_url = display_url(&url);
         self.check_policy("POST", &url).await?;
         let posted = async {
             let asked = self.client.post(url.clone()).headers(headers).body(body).send().await;
@@ -176,17 +176,17 @@ impl Egress {
             let GetResponse { status, body, .. } = self.read_body(url, response).await?;
             Ok(PostResponse { status, retry_after, body })
         };
-        self.in_time(&told, posted).await
+        self.in_time(&shown_url, posted).await
     }
 
     async fn in_time<T>(
         &self,
-        told: &str,
+        shown_url: &str,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         tokio::time::timeout(self.limits.total, asked).await.unwrap_or_else(|_| {
             let most = self.limits.total.as_secs_f32();
-            let detail = format!("`{}` took longer than {most} s", shown(told));
+            let detail = format!("`{}` took longer than {most} s", shown(shown_url));
             Err(Error::new(Kind::EgressUnreachable, detail))
         })
     }

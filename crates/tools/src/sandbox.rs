@@ -113,7 +113,7 @@ impl SandboxRole {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct GuardianSpec {
     /// The sandbox; `None` for a program without one.
-    pub(crate) walls: Option<SandboxSpec>,
+    pub(crate) sandbox: Option<SandboxSpec>,
     /// A directory to empty after all processes have ended.
     pub(crate) temporary: Option<PathBuf>,
 }
@@ -157,14 +157,14 @@ impl SandboxPaths {
         available(true)?;
         let mut read = self.read.clone();
         read.push(program.into());
-        let walls = SandboxSpec {
+        let sandbox = SandboxSpec {
             read,
             write: self.write.clone(),
             seconds: None,
             needs_landlock: true,
             isolation: isolation(),
         };
-        GuardianSpec { walls: Some(walls), temporary: None }.launch(program, args)
+        GuardianSpec { sandbox: Some(sandbox), temporary: None }.launch(program, args)
     }
 }
 
@@ -280,7 +280,7 @@ fn namespaces_work() -> &'static Result<(), String> {
 
 /// What Landlock protects from sandboxed programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LandlockReach {
+pub enum LandlockSupport {
     /// Landlock is missing: such programs are not started.
     Missing,
     /// Files outside their directories.
@@ -291,7 +291,7 @@ pub enum LandlockReach {
 
 /// Who can read the memory and the environment of this process, in addition to the system's own tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnvironmentReach {
+pub enum EnvironmentExposure {
     /// No program that a tool starts.
     Hidden,
     /// Programs without a sandbox, which keep capabilities that this process may not drop.
@@ -304,11 +304,11 @@ pub enum EnvironmentReach {
 #[derive(Clone, Debug)]
 pub struct Protections {
     /// What Landlock protects.
-    pub landlock: LandlockReach,
+    pub landlock: LandlockSupport,
     /// Whether such programs get their own namespaces; otherwise the reason.
     pub namespaces: Result<(), String>,
     /// Who can read the memory and the environment of this process.
-    pub environment: EnvironmentReach,
+    pub environment: EnvironmentExposure,
     /// Whether a program without a sandbox gets a control group, with which all its processes are ended at once.
     pub cgroup: bool,
 }
@@ -319,17 +319,17 @@ pub fn protections() -> Protections {
         rustix::process::dumpable_behavior().is_ok_and(|now| now == DumpableBehavior::NotDumpable);
     Protections {
         landlock: match (has_landlock(), has_signal_scope()) {
-            (false, _) => LandlockReach::Missing,
-            (true, false) => LandlockReach::Files,
-            (true, true) => LandlockReach::FilesAndSignals,
+            (false, _) => LandlockSupport::Missing,
+            (true, false) => LandlockSupport::Files,
+            (true, true) => LandlockSupport::FilesAndSignals,
         },
         namespaces: namespaces_work().clone(),
         environment: if !not_dumpable {
-            EnvironmentReach::SameUser
+            EnvironmentExposure::SameUser
         } else if guardian::keeps_tracing_capabilities() {
-            EnvironmentReach::UnsandboxedPrograms
+            EnvironmentExposure::UnsandboxedPrograms
         } else {
-            EnvironmentReach::Hidden
+            EnvironmentExposure::Hidden
         },
         cgroup: containment::Cgroup::create().is_ok_and(|made| made.is_some()),
     }
@@ -353,30 +353,30 @@ fn become_program(
     program: &OsStr,
     args: &[OsString],
 ) -> Result<std::convert::Infallible, String> {
-    if let Some(walls) = &spec.walls {
-        enter_sandbox(walls).map_err(|why| format!("{SANDBOX_ERROR}: {why}"))?;
+    if let Some(sandbox) = &spec.sandbox {
+        enter_sandbox(sandbox).map_err(|why| format!("{SANDBOX_ERROR}: {why}"))?;
     }
     Err(format!("{NOT_STARTED}: {}", Command::new(program).args(args).exec()))
 }
 
 /// Puts this process into the sandbox.
-fn enter_sandbox(walls: &SandboxSpec) -> Result<(), String> {
+fn enter_sandbox(sandbox: &SandboxSpec) -> Result<(), String> {
     // A killed guardian takes the program with it.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|cause| cause.to_string())?;
-    let signals = match walls.isolation {
+    let signals = match sandbox.isolation {
         Isolation::Namespaces => SignalScope::SameSandbox,
         Isolation::Filter if has_signal_scope() => SignalScope::SameSandbox,
         Isolation::Filter => SignalScope::None,
     };
-    set_resource_limits(walls)?;
+    set_resource_limits(sandbox)?;
     close_fds::set_fds_cloexec(3, &[]);
-    restrict_files(walls)?;
+    restrict_files(sandbox)?;
     drop_capabilities()?;
-    syscalls::install_filter(signals, walls.isolation)
+    syscalls::install_filter(signals, sandbox.isolation)
 }
 
 /// Sets the resource limits of the process.
-fn set_resource_limits(walls: &SandboxSpec) -> Result<(), String> {
+fn set_resource_limits(sandbox: &SandboxSpec) -> Result<(), String> {
     let bounds = [
         (Resource::Core, 0),
         (Resource::As, MEMORY),
@@ -384,7 +384,7 @@ fn set_resource_limits(walls: &SandboxSpec) -> Result<(), String> {
         (Resource::Nofile, FILES),
         (Resource::Nproc, processes() + PROCESSES),
     ];
-    let time = walls.seconds.map(|seconds| (Resource::Cpu, seconds + 1));
+    let time = sandbox.seconds.map(|seconds| (Resource::Cpu, seconds + 1));
     for (resource, most) in bounds.into_iter().chain(time) {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(|cause| format!("{resource:?} cannot be limited: {cause}"))?;
@@ -404,7 +404,7 @@ fn processes() -> u64 {
 }
 
 /// Restricts the process to its directories and the system's programs, and confines its signals.
-fn restrict_files(walls: &SandboxSpec) -> Result<(), String> {
+fn restrict_files(sandbox: &SandboxSpec) -> Result<(), String> {
     let everything = AccessFs::from_all(LANDLOCK_ABI);
     let read = AccessFs::from_read(LANDLOCK_ABI);
     // Creating devices and device ioctls are not allowed.
@@ -413,9 +413,9 @@ fn restrict_files(walls: &SandboxSpec) -> Result<(), String> {
     let restricted = || {
         let mut rules =
             Ruleset::default().handle_access(everything)?.scope(Scope::from_all(LANDLOCK_ABI))?.create()?;
-        let own = walls.write.iter().map(|path| (path.as_path(), write));
+        let own = sandbox.write.iter().map(|path| (path.as_path(), write));
         let system = SYSTEM.iter().chain(SYSTEM_FILES).map(|path| (Path::new(path), read));
-        let more = walls.read.iter().map(|path| (path.as_path(), read));
+        let more = sandbox.read.iter().map(|path| (path.as_path(), read));
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         for (path, access) in own.chain(system).chain(more).chain(devices) {
             // Missing paths need no rule.
@@ -426,7 +426,7 @@ fn restrict_files(walls: &SandboxSpec) -> Result<(), String> {
     };
     let status = restricted().map_err(|cause: landlock::RulesetError| cause.to_string())?;
     match status.ruleset {
-        RulesetStatus::NotEnforced if walls.needs_landlock => Err("this kernel has no Landlock".to_owned()),
+        RulesetStatus::NotEnforced if sandbox.needs_landlock => Err("this kernel has no Landlock".to_owned()),
         _ => Ok(()),
     }
 }

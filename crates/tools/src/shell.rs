@@ -123,14 +123,14 @@ impl Shell {
     }
 
     fn command(&self, command: &str, temporary: &Path) -> Result<Command, Error> {
-        let walls = SandboxSpec {
+        let sandbox = SandboxSpec {
             read: self.read.clone(),
             write: vec![self.root.clone(), temporary.to_owned()],
             seconds: Some(self.deadline.as_secs().max(1)),
             needs_landlock: self.needs_landlock,
             isolation: sandbox::isolation(),
         };
-        let spec = GuardianSpec { walls: Some(walls), temporary: Some(temporary.to_owned()) };
+        let spec = GuardianSpec { sandbox: Some(sandbox), temporary: Some(temporary.to_owned()) };
         let (program, args) = spec.launch("/bin/sh".as_ref(), &["-c".into(), command.into()])?;
         let mut command = Command::new(program);
         command.args(args).current_dir(&self.root).env_clear().process_group(0);
@@ -184,8 +184,8 @@ impl Tool for ShellRun {
         if args.command.contains('\0') {
             return Err(Error::new(Kind::ToolArgsInvalid, "expected a command, got one with a zero byte"));
         }
-        for deed in shell.policy_actions(&args.command) {
-            agent.permit(deed).await?;
+        for action in shell.policy_actions(&args.command) {
+            agent.permit(action).await?;
         }
         let temporary = TemporaryDirectory::make(call.id)?;
         let child = shell.command(&args.command, &temporary.0)?.spawn().map_err(|cause| {

@@ -127,7 +127,7 @@ fn difference(at: usize, expected: &Message, found: Option<&Message>) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::end_state::tests::{left, nobody_knows, paid};
+    use crate::end_state::tests::{left, paid, unknown_outcome};
     use outlast_vocab::message::Part;
     use serde_json::Value;
 
@@ -177,11 +177,11 @@ mod tests {
             said(left, "unknown outcome");
             left.values.clear();
         };
-        assert_eq!(differs(ONCE, nobody_knows(), other_answer), None);
+        assert_eq!(differs(ONCE, unknown_outcome(), other_answer), None);
         let other_input = |left: &mut EndState| left.transcript[0] = Message::user("steal");
-        assert!(differs(ONCE, nobody_knows(), other_input).is_some());
+        assert!(differs(ONCE, unknown_outcome(), other_input).is_some());
         // Only an at-most-once call may have an unknown outcome.
-        assert!(differs(EffectClass::Idempotent, nobody_knows(), |_| {}).is_some());
+        assert!(differs(EffectClass::Idempotent, unknown_outcome(), |_| {}).is_some());
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl EndState {
     pub(crate) async fn read(store: &dyn Store) -> Result<Self, Error> {
         let view = store.session_by_key(SESSION.to_owned()).await?;
         let turns = store.turns(view.id, 0, PAGE).await?;
-        let told = |end: &Option<TurnEnd>| match end {
+        let shown = |end: &Option<TurnEnd>| match end {
             Some(TurnEnd::Joined { into }) => {
                 let into = turns.iter().position(|turn| turn.id == *into);
                 format!("joined input {}", into.map_or(0, |index| index + 1))
@@ -70,7 +70,7 @@ impl EndState {
         Ok(Self {
             chain_check: store.verify(view.id).await,
             state: view.state,
-            end_texts: ends.iter().map(told).collect(),
+            end_texts: ends.iter().map(shown).collect(),
             ends,
             transcript: history.iter().rev().flat_map(messages).collect(),
             values,
@@ -170,7 +170,7 @@ pub(crate) mod tests {
         ToolResult::Ok(Value::from("paid"))
     }
 
-    pub(crate) fn nobody_knows() -> ToolResult {
+    pub(crate) fn unknown_outcome() -> ToolResult {
         ToolResult::Err(Failure::new(Kind::ToolOutcomeUnknown, "unknown outcome"))
     }
 }

@@ -149,7 +149,7 @@ fn check_at_most_once(claimed: &ClaimedCall, runs: &[ToolRun]) -> Option<Guarant
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::end_state::tests::{CALL, left, nobody_knows, paid};
+    use crate::end_state::tests::{CALL, left, paid, unknown_outcome};
     use outlast_vocab::CallId;
 
     fn run(call: CallId, unavailable: bool) -> ToolRun {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn unlisted_unknown_outcome_is_found() {
-        let mut left = left(EffectClass::AtMostOnce, nobody_knows());
+        let mut left = left(EffectClass::AtMostOnce, unknown_outcome());
         let calls = ToolRunLog::of(vec![run(CALL, false)]);
         assert!(guarantee_failures(&left, &calls, 1).is_empty());
         left.unknown_calls.clear();

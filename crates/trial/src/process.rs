@@ -71,7 +71,7 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
     /// Runs the life to its end.
     pub(crate) async fn run(self) -> Result<ProcessRecord, Error> {
         let patience = self.plan.time_limit + THREAD_WAIT + DRAIN_TIMEOUT;
-        let (tell, told) = oneshot::channel();
+        let (tell, reply) = oneshot::channel();
         // A thread that a tool blocks cannot be stopped. This thread notices and leaves it behind.
         let watch = move || {
             let (to_us, from_life) = mpsc::channel();
@@ -88,7 +88,7 @@ impl<W: Send + Sync + 'static> AgentProcess<W> {
             let _heard = tell.send(lived);
         };
         thread::spawn(watch);
-        told.await.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "the thread of a process stopped")))
+        reply.await.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "the thread of a process stopped")))
     }
 
     fn run_on_thread(&self) -> Result<ProcessRecord, Error> {

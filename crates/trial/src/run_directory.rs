@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A directory that only this user can read. Dropping it deletes it.
 pub(crate) struct RunDirectory {
     path: PathBuf,
-    kept: bool,
+    is_kept: bool,
 }
 
 impl RunDirectory {
@@ -24,7 +24,7 @@ impl RunDirectory {
         std::os::unix::fs::DirBuilderExt::mode(&mut directory, 0o700);
         // Fails if the path exists, so no other user can have prepared it.
         directory.create(&path)?;
-        Ok(Self { path, kept: false })
+        Ok(Self { path, is_kept: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -33,14 +33,14 @@ impl RunDirectory {
 
     /// Keeps the directory and returns its path.
     pub(crate) fn keep(mut self) -> PathBuf {
-        self.kept = true;
+        self.is_kept = true;
         self.path.clone()
     }
 }
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.is_kept {
             // Files that cannot be deleted are left to the operating system, as every temporary file is.
             let _ = fs::remove_dir_all(&self.path);
         }
@@ -57,9 +57,9 @@ mod tests {
         let deleted = RunDirectory::create(below.path()).unwrap();
         fs::write(deleted.path().join("file"), "x").unwrap();
         drop(deleted);
-        let kept = RunDirectory::create(&below.path().join("new")).unwrap().keep();
+        let is_kept = RunDirectory::create(&below.path().join("new")).unwrap().keep();
         let left: Vec<PathBuf> =
             fs::read_dir(below.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!((left, kept.is_dir()), (vec![below.path().join("new")], true));
+        assert_eq!((left, is_kept.is_dir()), (vec![below.path().join("new")], true));
     }
 }

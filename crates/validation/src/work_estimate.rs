@@ -148,12 +148,12 @@ impl WorkEstimate<'_> {
         match subject {
             ValidationSubject::Value(Value::Object(members)) => {
                 for (name, value) in members {
-                    self.member(read, (name, value), depth, &mut cost)?;
+                    self.member(read, name, value, depth, &mut cost)?;
                 }
             }
             ValidationSubject::Value(Value::Array(values)) => {
                 for (at, value) in values.iter().enumerate() {
-                    self.element(read, (at, value), depth, &mut cost)?;
+                    self.element(read, at, value, depth, &mut cost)?;
                 }
             }
             _ => {}
@@ -189,7 +189,8 @@ impl WorkEstimate<'_> {
     fn member(
         &mut self,
         part: &SchemaPart,
-        (name, value): (&str, &Value),
+        name: &str,
+        value: &Value,
         depth: usize,
         cost: &mut ValidationCost,
     ) -> Result<(), WorkLimitExceeded> {
@@ -221,7 +222,8 @@ impl WorkEstimate<'_> {
     fn element(
         &mut self,
         part: &SchemaPart,
-        (at, value): (usize, &Value),
+        at: usize,
+        value: &Value,
         depth: usize,
         cost: &mut ValidationCost,
     ) -> Result<(), WorkLimitExceeded> {

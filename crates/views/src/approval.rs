@@ -42,8 +42,8 @@ pub struct ApprovalQuestion {
 
 impl ApprovalQuestion {
     /// Returns who may answer now, including an escalation. An empty list means anyone.
-    pub fn heard(&self) -> Vec<&str> {
-        self.ask.heard(self.given)
+    pub fn approvers(&self) -> Vec<&str> {
+        self.ask.approvers(self.given)
     }
 
     /// Returns the fingerprint of the edited arguments, or `None` if nothing was edited.

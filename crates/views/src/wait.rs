@@ -15,7 +15,7 @@ pub struct WaitExplanation {
     /// The turn that blocks the session, or that was asked about.
     pub turn: Option<TurnId>,
     /// The state of the turn.
-    pub standing: TurnProgress,
+    pub progress: TurnProgress,
     /// Since when it is in this state.
     pub since: Millis,
     /// What it waits for, each with what unblocks it.

@@ -253,7 +253,7 @@ impl OrgVisibility {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The organisations whose rows are visible.
-    pub reach: OrgVisibility,
+    pub visibility: OrgVisibility,
     /// The principal responsible for the request.
     pub by: Principal,
     /// What the request may do.
@@ -263,12 +263,12 @@ pub struct Access {
 impl Access {
     /// Returns full access to every organisation, as the program itself.
     pub fn operator() -> Self {
-        Self { reach: OrgVisibility::Everything, by: Principal::program(), scopes: Scopes::ALL }
+        Self { visibility: OrgVisibility::Everything, by: Principal::program(), scopes: Scopes::ALL }
     }
 
     /// Returns full access to one organisation, as the program itself.
     pub fn to(org: OrgId) -> Self {
-        Self { reach: OrgVisibility::Org(org), ..Self::operator() }
+        Self { visibility: OrgVisibility::Org(org), ..Self::operator() }
     }
 
     /// Returns the same access for another principal.
@@ -281,11 +281,11 @@ impl Access {
     /// the result names the one of `to`. If the two differ, nothing belongs to both, so nothing is visible.
     #[must_use]
     pub fn limit_to(&self, to: Self) -> Self {
-        let reach = match to.reach {
-            OrgVisibility::Everything => self.reach,
-            OrgVisibility::Org(_) => to.reach,
+        let visibility = match to.visibility {
+            OrgVisibility::Everything => self.visibility,
+            OrgVisibility::Org(_) => to.visibility,
         };
-        Self { reach, by: to.by, scopes: to.scopes.and(self.scopes) }
+        Self { visibility, by: to.by, scopes: to.scopes.and(self.scopes) }
     }
 
     /// Returns an error if the scopes do not include this one.
@@ -300,7 +300,7 @@ impl Access {
 
     /// Returns an error unless this is the operator of the database.
     pub fn require_operator(&self) -> Result<(), Error> {
-        match self.reach {
+        match self.visibility {
             OrgVisibility::Everything => Ok(()),
             OrgVisibility::Org(org) => {
                 let detail =

@@ -17,7 +17,7 @@ impl ApprovalRequirement {
     }
 
     /// Returns the people who may answer. An empty list means everyone.
-    pub fn heard(&self, given: SentNotices) -> Vec<&str> {
+    pub fn approvers(&self, given: SentNotices) -> Vec<&str> {
         let others = self.escalate.iter().filter(|_| given.escalated).flat_map(|escalation| &escalation.to);
         self.who.iter().chain(others).map(String::as_str).collect()
     }
@@ -50,13 +50,14 @@ impl ApprovalRequirement {
         let expires = sooner(self.expires, other.expires);
         let remind = sooner(self.remind, other.remind);
         let names: BTreeSet<&String> = [self, other].into_iter().flat_map(Self::names).collect();
-        let heard: Vec<(&String, Duration)> = names
+        let approvers: Vec<(&String, Duration)> = names
             .iter()
             .filter_map(|name| {
                 Some((*name, self.may_approve_after(name)?.max(other.may_approve_after(name)?)))
             })
             .collect();
-        let (at_once, later): (Vec<_>, Vec<_>) = heard.into_iter().partition(|(_, after)| after.is_zero());
+        let (at_once, later): (Vec<_>, Vec<_>) =
+            approvers.into_iter().partition(|(_, after)| after.is_zero());
         if at_once.is_empty() && !names.is_empty() {
             let (one, another) = (self.who.join(", "), other.who.join(", "));
             return Err(format!(

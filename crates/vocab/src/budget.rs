@@ -157,7 +157,7 @@ impl BudgetDeficit {
 impl fmt::Display for BudgetDeficit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Price => f.write_str("nobody knows what the model costs; give it a price, or bound tokens"),
+            Self::Price => f.write_str("the price of the model is unknown; give it a price, or limit tokens"),
             Self::Insufficient { measure: Measure::Time, used, most, .. } => {
                 write!(f, "{} of {} are used", Measure::Time.display(used), Measure::Time.display(most))
             }
@@ -438,8 +438,8 @@ impl TryFrom<String> for BudgetAccount {
 }
 
 impl From<BudgetAccount> for String {
-    fn from(purse: BudgetAccount) -> Self {
-        purse.to_string()
+    fn from(account: BudgetAccount) -> Self {
+        account.to_string()
     }
 }
 
@@ -548,8 +548,8 @@ mod tests {
             BudgetAccount::Agent("a:b_c".to_owned()),
             BudgetAccount::Org(OrgId::from_u128(3)),
         ];
-        for purse in ids {
-            assert_eq!(purse.to_string().parse::<BudgetAccount>().unwrap(), purse);
+        for account in ids {
+            assert_eq!(account.to_string().parse::<BudgetAccount>().unwrap(), account);
         }
         for wrong in ["", "agent:", "clerk", "trn_1", "ses_x"] {
             assert_eq!(wrong.parse::<BudgetAccount>().unwrap_err().kind(), Kind::InputInvalid, "{wrong}");

@@ -491,8 +491,8 @@ pub struct CheckpointOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Failure>,
     /// Other messages to the model, such as those of a hook that sends its answer back.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<InjectedMessage>,
+    #[serde(rename = "told", default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<InjectedMessage>,
 }
 
 /// A message to the model that the user did not write.
@@ -508,12 +508,15 @@ impl CheckpointOutcome {
     /// Returns whether nothing joined but the reason why the answer is rejected.
     pub fn is_rejection_only(&self) -> bool {
         let rejects = self.correction.is_some() || self.refused.is_some();
-        rejects && self.inputs.is_empty() && self.told.is_empty()
+        rejects && self.inputs.is_empty() && self.messages.is_empty()
     }
 
     /// Returns whether nothing joined.
     pub fn is_empty(&self) -> bool {
-        self.inputs.is_empty() && self.correction.is_none() && self.refused.is_none() && self.told.is_empty()
+        self.inputs.is_empty()
+            && self.correction.is_none()
+            && self.refused.is_none()
+            && self.messages.is_empty()
     }
 
     /// Returns what joined as the messages that the model reads.
@@ -524,9 +527,9 @@ impl CheckpointOutcome {
                 "The answer was not let out ({failure}). Answer again in a way that may be."
             ))
         });
-        let told = self.told.into_iter().map(|told| Message::user(told.text));
+        let messages = self.messages.into_iter().map(|message| Message::user(message.text));
         let inputs = self.inputs.into_iter().map(|input| Message::User { parts: input.parts });
-        correction.chain(refused).chain(told).chain(inputs)
+        correction.chain(refused).chain(messages).chain(inputs)
     }
 }
 

@@ -129,11 +129,11 @@ impl PinnedPackage {
             return vec![whole];
         }
         let Ok(Value::Object(members)) = serde_json::to_value(self) else { return vec![whole] };
-        let (mut kept, mut hashes, mut sidecars) = (Map::new(), Map::new(), Vec::new());
+        let (mut inline, mut hashes, mut sidecars) = (Map::new(), Map::new(), Vec::new());
         for (name, value) in members {
             let part = canonical_json::to_string(&value).into_bytes();
             if part.len() <= limits::INLINE_BYTES {
-                kept.insert(name, value);
+                inline.insert(name, value);
             } else {
                 hashes.insert(name, Value::String(Hash::of(&part).to_string()));
                 sidecars.push(part);
@@ -142,8 +142,8 @@ impl PinnedPackage {
         if sidecars.is_empty() {
             return vec![whole];
         }
-        kept.insert(SIDECARS.to_owned(), Value::Object(hashes));
-        let mut blobs = vec![canonical_json::to_string(&Value::Object(kept)).into_bytes()];
+        inline.insert(SIDECARS.to_owned(), Value::Object(hashes));
+        let mut blobs = vec![canonical_json::to_string(&Value::Object(inline)).into_bytes()];
         blobs.append(&mut sidecars);
         blobs
     }

@@ -189,9 +189,9 @@ mod tests {
     fn larger_sample_includes_smaller_one() {
         let all =
             || (0..1_000u128).map(|n| TraceId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
-        let kept = |millionths| all().filter(|trace| trace.is_sampled_at(millionths)).collect::<Vec<_>>();
-        assert_eq!((kept(0).len(), kept(1_000_000).len()), (0, 1_000));
-        let (tenth, half) = (kept(100_000), kept(500_000));
+        let sampled = |millionths| all().filter(|trace| trace.is_sampled_at(millionths)).collect::<Vec<_>>();
+        assert_eq!((sampled(0).len(), sampled(1_000_000).len()), (0, 1_000));
+        let (tenth, half) = (sampled(100_000), sampled(500_000));
         assert!((60..140).contains(&tenth.len()), "{}", tenth.len());
         assert!(tenth.iter().all(|trace| half.contains(trace)));
     }

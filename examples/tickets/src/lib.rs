@@ -132,8 +132,8 @@ fn prompt_text(own: &PluginHookCall<Tickets>) -> Option<String> {
     let open: Vec<String> =
         own.state.open().map(|ticket| format!("{} ({})", ticket.number, ticket.about)).collect();
     let open = (!open.is_empty()).then(|| format!("Open tickets: {}.", open.join(", ")));
-    let told: Vec<String> = customer.into_iter().chain(open).collect();
-    (!told.is_empty()).then(|| told.join(" "))
+    let lines: Vec<String> = customer.into_iter().chain(open).collect();
+    (!lines.is_empty()).then(|| lines.join(" "))
 }
 
 /// Returns a reminder, once after tools have run, that urgent tickets go first.
@@ -167,11 +167,11 @@ impl Tool for OpenTicket {
     }
 
     async fn run(&self, (own,): Self::Needs, _: Call, args: TicketTopic) -> Result<ToolRunOutcome, Error> {
-        let mut desk = own.state().await?;
-        let number = format!("{}-{}", self.prefix, desk.tickets.len() + 1);
+        let mut tickets = own.state().await?;
+        let number = format!("{}-{}", self.prefix, tickets.tickets.len() + 1);
         let customer = own.input()?.map(|customer| customer.name);
-        desk.tickets.push(Ticket { number: number.clone(), about: args.about, customer, open: true });
-        own.keep(&desk)?;
+        tickets.tickets.push(Ticket { number: number.clone(), about: args.about, customer, open: true });
+        own.keep(&tickets)?;
         done(number)
     }
 }
@@ -196,12 +196,12 @@ impl Tool for CloseTicket {
     }
 
     async fn run(&self, (own,): Self::Needs, _: Call, args: TicketNumber) -> Result<ToolRunOutcome, Error> {
-        let mut desk = own.state().await?;
-        let Some(ticket) = desk.tickets.iter_mut().find(|ticket| ticket.number == args.number) else {
+        let mut tickets = own.state().await?;
+        let Some(ticket) = tickets.tickets.iter_mut().find(|ticket| ticket.number == args.number) else {
             return Err(failed(format!("there is no ticket {}", args.number)));
         };
         ticket.open = false;
-        own.keep(&desk)?;
+        own.keep(&tickets)?;
         done(format!("{} is closed", args.number))
     }
 }

@@ -21,7 +21,7 @@ fn ann() -> TicketCustomer {
     TicketCustomer { name: "Ann".to_owned() }
 }
 
-fn desk(script: &str) -> Builder {
+fn with_tickets(script: &str) -> Builder {
     let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
     Outlast::ephemeral().provider(model).plugin(Tickets, options())
 }
@@ -34,21 +34,21 @@ async fn facts(outlast: &Outlast) -> Vec<Fact> {
 
 /// Returns the plug-in's prompt text of each call.
 async fn prompts(outlast: &Outlast) -> Vec<String> {
-    let told = |fact| match fact {
+    let text = |fact| match fact {
         Fact::Hooked(hooked) => match hooked.patch {
             HookPatch::BeforeContext(patch) => patch.system,
             _ => None,
         },
         _ => None,
     };
-    facts(outlast).await.into_iter().filter_map(told).collect()
+    facts(outlast).await.into_iter().filter_map(text).collect()
 }
 
 #[tokio::test]
 async fn ticket_is_stored_and_shown_to_the_model() {
     let script =
         "turn\ncall ticket_open {\"about\": \"late cake\"}\n---\nsay {{result ticket_open}}\nturn\nsay yes";
-    let outlast = desk(script).start().await.unwrap();
+    let outlast = with_tickets(script).start().await.unwrap();
     let session = outlast.session("ann");
     let turn = session.send("my cake is late").plugin_input::<Tickets>(&ann()).unwrap().await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "HELP-1");
@@ -109,12 +109,12 @@ async fn mail_starts_one_labelled_turn_for_its_sender() {
 #[tokio::test]
 async fn ticket_message_joins_the_turn_after_tools_run() {
     let script = "when late\ncall ticket_open {\"about\": \"urgent cake\"}\n---\nsay never\nwhen urgent ticket\nsay today";
-    let outlast = desk(script).start().await.unwrap();
+    let outlast = with_tickets(script).start().await.unwrap();
     let turn = outlast.session("ann").send("my cake is late").await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "today");
     let joined = facts(&outlast).await.into_iter().find_map(|fact| match fact {
         Fact::Performed(performed) => match performed.outcome {
-            Outcome::Checkpoint(joined) => joined.told.into_iter().next(),
+            Outcome::Checkpoint(joined) => joined.messages.into_iter().next(),
             _ => None,
         },
         _ => None,
@@ -126,7 +126,7 @@ async fn ticket_message_joins_the_turn_after_tools_run() {
 async fn plugin_hook_sees_plugin_state() {
     let open = "call ticket_open {\"about\": \"cake\"}";
     let script = format!("{open}\n---\n{open}\n---\n{open}\n---\nsay {{{{result 2}}}}");
-    let outlast = desk(&script).start().await.unwrap();
+    let outlast = with_tickets(&script).start().await.unwrap();
     let turn = outlast.session("ann").send("cakes").await.unwrap();
     let answer = turn.answer().await.unwrap();
     assert!(
@@ -138,11 +138,11 @@ async fn plugin_hook_sees_plugin_state() {
 #[tokio::test]
 async fn enabled_capability_adds_its_tools() {
     let script = "turn\ncall ticket_open {\"about\": \"cake\"}\n---\ncall ticket_close {\"number\": \"HELP-1\"}\n---\nsay {{result ticket_close}}";
-    let off = desk(script).start().await.unwrap();
+    let off = with_tickets(script).start().await.unwrap();
     let turn = off.session("ann").send("a cake").await.unwrap();
     let error = turn.answer().await.unwrap_err();
     assert_eq!(error.detail(), "line 4 calls `ticket_close`, but the session has only: ticket_open");
-    let on = desk(script).capability("closing").start().await.unwrap();
+    let on = with_tickets(script).capability("closing").start().await.unwrap();
     let turn = on.session("ann").send("a cake").await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "HELP-1 is closed");
 }
@@ -150,7 +150,7 @@ async fn enabled_capability_adds_its_tools() {
 #[tokio::test]
 async fn agent_cannot_reach_plugin_values() {
     let script = "turn\ncall ticket_open {\"about\": \"cake\"}\n---\ncall value_list {}\ncall value_get {\"name\": \"\\u0001plugin/tickets\"}\n---\nsay {{result 1}} and {{result 2}}";
-    let outlast = desk(script).builtin_tools().start().await.unwrap();
+    let outlast = with_tickets(script).builtin_tools().start().await.unwrap();
     let answer = outlast.session("ann").send("a cake").await.unwrap().answer().await.unwrap();
     assert!(answer.starts_with("[] and error input.invalid"), "{answer}");
 }
@@ -170,8 +170,8 @@ async fn invalid_plugin_setup_is_rejected() {
         "plugin.invalid: the options of the plug-in `tickets` are invalid: missing field `open_most`"
     );
     assert_eq!(refused(set_up(json!({ "prefix": "", "open_most": 1 }))).await.kind(), Kind::ConfigInvalid);
-    assert_eq!(refused(desk("say hi").plugin(Tickets, options())).await.kind(), Kind::ConfigInvalid);
-    let error = refused(desk("say hi").capability("flying")).await;
+    assert_eq!(refused(with_tickets("say hi").plugin(Tickets, options())).await.kind(), Kind::ConfigInvalid);
+    let error = refused(with_tickets("say hi").capability("flying")).await;
     assert_eq!(
         error.to_string(),
         "plugin.unknown: no plug-in has the capability `flying`; there are: closing"

@@ -109,7 +109,7 @@ impl BenchServer {
         let outlast =
             Outlast::at(database).provider(model).tasks(WorkerThreads::of_this_machine()?).start().await?;
         let address = "127.0.0.1:0".parse()?;
-        let local = Access::to(outlast.runtime().access().reach.home());
+        let local = Access::to(outlast.runtime().access().visibility.home());
         let server = Server::bind(outlast.runtime(), address, local).await?;
         let url = format!("http://{}", server.address());
         let (stop, stopped) = oneshot::channel();

@@ -135,19 +135,19 @@ async fn measure_concurrent_streams(
     let listen = async |number: usize| -> Result<usize, Error> {
         let session = outlast.session(format!("bench {number}"));
         let (_, mut events) = session.send("go").watched().await?;
-        let mut heard = 0;
+        let mut received = 0;
         loop {
             match events.next().await? {
-                Event::Live(live) if matches!(live.what, LiveEventKind::Text { .. }) => heard += 1,
-                Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => return Ok(heard),
+                Event::Live(live) if matches!(live.what, LiveEventKind::Text { .. }) => received += 1,
+                Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => return Ok(received),
                 _ => {}
             }
         }
     };
-    let heard = future::try_join_all((0..STREAMS).map(listen)).await?;
+    let received = future::try_join_all((0..STREAMS).map(listen)).await?;
     let ours = began.elapsed().as_secs_f64();
     outlast.shut_down().await;
-    let missed = heard.iter().filter(|heard| **heard < tokens).count();
+    let missed = received.iter().filter(|received| **received < tokens).count();
     report.put("models.streams", STREAMS);
     report.put("models.streams_raw_s", raw);
     report.put("models.streams_s", ours);

@@ -72,8 +72,8 @@ async fn park(
     most: u64,
 ) -> Result<TurnAfterCommit, Error> {
     let wait = Wait { key: key().budget(0), kind: WaitKind::Budget, deadline: None };
-    let wishes = vec![BudgetWait { wait: wait.key.clone(), reservation: hold(most) }];
-    let metering = Some(BudgetUpdate { waits: wishes, ..budget_update(agent) });
+    let budget_waits = vec![BudgetWait { wait: wait.key.clone(), reservation: hold(most) }];
+    let metering = Some(BudgetUpdate { waits: budget_waits, ..budget_update(agent) });
     let then = TurnTransition::Park(vec![wait]);
     Ok(s.commit(Commit { budget_update: metering, ..commit(lease, Vec::new(), then) }).await?.after)
 }

@@ -15,9 +15,9 @@ use serde_json::json;
 
 pub(super) async fn a_batch_claims_every_call_that_will_run(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    let stranger = call("stranger");
+    let unknown_call = call("stranger");
     let failure = Failure::new(Kind::ToolUnknown, "no tool is called `stranger`");
-    let refusal = RefusedCall::new(stranger.model_id, stranger.tool, failure);
+    let refusal = RefusedCall::new(unknown_call.model_id, unknown_call.tool, failure);
     let calls = vec![BatchCall::Run(call("a")), BatchCall::Refused(refusal), BatchCall::Run(call("b"))];
     let batch = EffectRequested { key: ReplayKey::turn(0).tools(0), command: ToolBatch { calls }.into() };
     let asked = s.add(&lease, vec![Fact::Asked(batch)]).await?.places[0].seq;

@@ -108,10 +108,10 @@ pub(super) async fn abort_is_a_cancel_with_undo(s: &StoreUnderTest<'_>) -> RuleR
     // The first request counts, whether it was an abort or a cancel.
     assert_eq!(s.cancel(lease.turn, "again".to_owned(), NOW).await?, CancelOutcome::Requested);
     let records = s.turn_records(lease.turn).await?;
-    let wishes: Vec<_> =
+    let requests: Vec<_> =
         records.iter().filter(|record| matches!(record.fact, Fact::CancelRequested { .. })).collect();
-    assert_eq!(wishes.len(), 1);
-    assert_eq!(wishes[0].fact, Fact::CancelRequested { reason: cancel_reason(), undo: true });
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].fact, Fact::CancelRequested { reason: cancel_reason(), undo: true });
     let queued = s.queue(lease.session, "next").await?;
     assert_eq!(s.abort(queued, cancel_reason(), NOW).await?, CancelOutcome::EndedBeforeStart);
     s.end(&lease).await?;
@@ -145,8 +145,8 @@ pub(super) async fn late_cancel_does_not_affect_the_next_turn(s: &StoreUnderTest
 }
 
 pub(super) async fn unknown_turn_cannot_be_cancelled(s: &StoreUnderTest<'_>) -> RuleResult {
-    let nobody = TurnId::from_u128(u128::MAX);
-    refused(s.cancel(nobody, cancel_reason(), NOW).await, Kind::TurnNotFound);
-    refused(s.cancel_reason(nobody).await, Kind::TurnNotFound);
+    let unknown_turn = TurnId::from_u128(u128::MAX);
+    refused(s.cancel(unknown_turn, cancel_reason(), NOW).await, Kind::TurnNotFound);
+    refused(s.cancel_reason(unknown_turn).await, Kind::TurnNotFound);
     Ok(())
 }

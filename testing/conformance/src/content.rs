@@ -206,18 +206,18 @@ pub(super) async fn partial_reply_is_kept_until_cleared(s: &StoreUnderTest<'_>) 
             PartialReplyText { key: ReplayKey::turn(0).model(0), attempt, start, text: text.to_owned() };
         Commit { partial: PartialReplyChange::Append(said), ..values(&lease, Vec::new()) }
     };
-    assert_eq!(s.said(lease.turn).await?, None);
+    assert_eq!(s.partial_reply(lease.turn).await?, None);
     s.commit(keep(0, "one ", 1)).await?;
     s.commit(keep(4, "two ", 1)).await?;
     s.commit(values(&lease, vec![put("a", json!(1))])).await?;
-    let said = s.said(lease.turn).await?.expect("it was kept");
+    let said = s.partial_reply(lease.turn).await?.expect("it was kept");
     assert_eq!((said.text.as_str(), said.start, said.attempt), ("one two ", 0, 1));
     // Another attempt starts over.
     s.commit(keep(0, "uno ", 2)).await?;
-    let said = s.said(lease.turn).await?.expect("it was kept");
+    let said = s.partial_reply(lease.turn).await?.expect("it was kept");
     assert_eq!((said.text.as_str(), said.attempt), ("uno ", 2));
     s.commit(Commit { partial: PartialReplyChange::Delete, ..values(&lease, Vec::new()) }).await?;
-    assert_eq!(s.said(lease.turn).await?, None);
+    assert_eq!(s.partial_reply(lease.turn).await?, None);
     Ok(())
 }
 
@@ -304,17 +304,17 @@ pub(super) async fn fork_at_a_head_copies_current_values(s: &StoreUnderTest<'_>)
     s.commit(values(&work.lease, set)).await?;
     s.commit(values(&work.lease, vec![remove("b")])).await?;
     s.end(&work.lease).await?;
-    let kept = vec![("' % é".to_owned(), json!(null)), ("a".to_owned(), json!({ "n": 1 }))];
+    let stored = vec![("' % é".to_owned(), json!(null)), ("a".to_owned(), json!({ "n": 1 }))];
     let tip = s.session(parent).await?.heads.into_iter().find(|(name, _)| name == "main");
     let tip = tip.and_then(|(_, node)| node).expect("main has moved").seq;
     // Values belong to the session, not to one of its heads.
     for at in [None, Some(tip), Some(early.seq)] {
         let child = s.fork(fork(parent, at)).await?;
-        assert_eq!(all_values(s, child).await?, kept);
+        assert_eq!(all_values(s, child).await?, stored);
         let work = s.begin_in(child, "three").await?;
         s.commit(values(&work.lease, vec![put("a", json!("mine")), remove("' % é")])).await?;
         s.end(&work.lease).await?;
-        assert_eq!(all_values(s, parent).await?, kept);
+        assert_eq!(all_values(s, parent).await?, stored);
         let grandchild = s.fork(fork(child, None)).await?;
         assert_eq!(all_values(s, grandchild).await?, [("a".to_owned(), json!("mine"))]);
     }

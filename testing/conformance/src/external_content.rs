@@ -52,8 +52,8 @@ async fn mark_for_deletion(
     text: &str,
     now: Millis,
 ) -> Result<bool, Error> {
-    let condemn = DeletionRequest { contents: vec![content(text)], worker: by.worker, now, lasts: LASTS };
-    Ok(!s.mark_for_deletion(condemn).await?.is_empty())
+    let request = DeletionRequest { contents: vec![content(text)], worker: by.worker, now, lasts: LASTS };
+    Ok(!s.mark_for_deletion(request).await?.is_empty())
 }
 
 pub(super) async fn attachment_reports_its_content_location(s: &StoreUnderTest<'_>) -> RuleResult {
@@ -149,19 +149,19 @@ pub(super) async fn another_worker_finishes_deletion_of_dead_worker(s: &StoreUnd
 pub(super) async fn new_use_cancels_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.lease_request(), s.rival());
     let session = s.fresh_session().await?;
-    let acquit = async |now| {
-        let contents = vec![content("a"), content("never condemned")];
-        s.acquit(DeletionRequest { contents, worker: other.worker, now, lasts: LASTS }).await
+    let unmark_for_deletion = async |now| {
+        let contents = vec![content("a"), content("never marked")];
+        s.unmark_for_deletion(DeletionRequest { contents, worker: other.worker, now, lasts: LASTS }).await
     };
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     let late = NOW.after(LASTS);
-    acquit(late).await?;
+    unmark_for_deletion(late).await?;
     refused(attach(s, session, "a", s.sweeps().await?).await, Kind::AttachmentSwept);
     s.bury(one);
     let before = s.sweeps().await?;
-    acquit(Millis(late.0 - 1)).await?;
+    unmark_for_deletion(Millis(late.0 - 1)).await?;
     refused(attach(s, session, "a", s.sweeps().await?).await, Kind::AttachmentSwept);
-    acquit(late).await?;
+    unmark_for_deletion(late).await?;
     refused(attach(s, session, "a", before).await, Kind::AttachmentSwept);
     attach(s, session, "a", s.sweeps().await?).await
 }

@@ -193,18 +193,18 @@ pub(super) async fn reading_the_feed_in_pages_gives_the_same(s: &StoreUnderTest<
 }
 
 pub(super) async fn feed_continues_after_session_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
-    let (kept, gone) = (s.fresh_session().await?, s.fresh_session().await?);
-    s.whole_turn(kept, "one").await?;
+    let (remaining, gone) = (s.fresh_session().await?, s.fresh_session().await?);
+    s.whole_turn(remaining, "one").await?;
     s.whole_turn(gone, "two").await?;
     let half = s.feed(FeedCursor(0), 3).await?[2].cursor;
     let end = feed(s, FeedCursor(0), ALL).await?[7].cursor;
     s.delete(gone, NOW).await?;
     let rest = s.feed(half, ALL).await?;
-    assert_eq!(of(kept, &rest), rest.iter().map(|found| found.record.clone()).collect::<Vec<_>>());
+    assert_eq!(of(remaining, &rest), rest.iter().map(|found| found.record.clone()).collect::<Vec<_>>());
     assert_eq!(s.feed(end, ALL).await?, []);
-    s.whole_turn(kept, "three").await?;
+    s.whole_turn(remaining, "three").await?;
     let new = s.feed(end, ALL).await?;
-    assert_eq!(of(kept, &new), s.records(kept, Seq(4), ALL).await?);
+    assert_eq!(of(remaining, &new), s.records(remaining, Seq(4), ALL).await?);
     assert_eq!(new.len(), 3);
     Ok(())
 }

@@ -138,11 +138,11 @@ pub(super) async fn checking_for_work_claims_nothing(s: &StoreUnderTest<'_>) -> 
 pub(super) async fn renewal_extends_only_own_leases(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, two) = (s.begin("one").await?, s.begin("two").await?);
     let theirs = s.begin_by(s.rival(), "hi").await?;
-    let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.lease_request() }).await?;
-    kept.sort_unstable();
+    let mut renewed = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.lease_request() }).await?;
+    renewed.sort_unstable();
     let mut mine = [one, two].map(|work| (work.lease.session, work.lease.fence));
     mine.sort_unstable();
-    assert_eq!(kept, mine);
+    assert_eq!(renewed, mine);
     assert_eq!(s.claimable(LATER).await?, [theirs.lease.turn]);
     Ok(())
 }
@@ -151,12 +151,12 @@ pub(super) async fn renewal_lists_the_remaining_leases(s: &StoreUnderTest<'_>) -
     let lost = s.begin("lost").await?;
     s.claim_only_turn(s.rival(), UNTIL).await?;
     let (ended, parked) = (s.begin("ended").await?, s.begin("parked").await?);
-    let (returned, kept) = (s.begin("returned").await?, s.begin("kept").await?);
+    let (returned, renewed) = (s.begin("returned").await?, s.begin("kept").await?);
     s.end(&ended.lease).await?;
     s.park(&parked.lease, vec![wait("a")]).await?;
     s.release_lease(returned.lease, NOW).await?;
     let left = s.renew(LeaseRequest { until: LATER, ..s.lease_request() }).await?;
-    assert_eq!(left, [(kept.lease.session, kept.lease.fence)]);
+    assert_eq!(left, [(renewed.lease.session, renewed.lease.fence)]);
     assert_eq!(s.session(lost.lease.session).await?.state, SessionState::Leased);
     Ok(())
 }

@@ -125,13 +125,13 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     #[derive(Default)]
     struct Bell {
         rung: Mutex<bool>,
-        heard: Condvar,
+        rung_changed: Condvar,
     }
 
     impl Wake for Bell {
         fn wake(self: Arc<Self>) {
             *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            self.heard.notify_one();
+            self.rung_changed.notify_one();
         }
     }
 
@@ -143,8 +143,10 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             return answer;
         }
         let rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut rung, waited) =
-            bell.heard.wait_timeout_while(rung, STUCK, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
+        let (mut rung, waited) = bell
+            .rung_changed
+            .wait_timeout_while(rung, STUCK, |rung| !*rung)
+            .unwrap_or_else(PoisonError::into_inner);
         assert!(!waited.timed_out(), "nothing has happened for {STUCK:?}");
         *rung = false;
     }
@@ -160,8 +162,8 @@ macro_rules! suite {
             pub mod $facet {$(
                 pub fn $rule(on: &dyn crate::$fixture) {
                     on.run(Box::pin(async {
-                        let kept = crate::$facet::$rule(&on.into()).await;
-                        kept.unwrap_or_else(|error| panic!("{error}"));
+                        let result = crate::$facet::$rule(&on.into()).await;
+                        result.unwrap_or_else(|error| panic!("{error}"));
                     }));
                 }
             )*}

@@ -172,8 +172,8 @@ impl OrgsUnderTest<'_> {
         let lease = self.begin_for(org, new_input("send it")).await?;
         let sent = call("send");
         let asked = self.add(&lease, vec![asked(std::slice::from_ref(&sent))]).await?.places[0].seq;
-        let owed = Fact::Payment(payment(PaymentState::Settling));
-        let facts = vec![answered(ClaimRef { asked, child: 0 }, ToolOutcome::Unknown), owed];
+        let pending = Fact::Payment(payment(PaymentState::Settling));
+        let facts = vec![answered(ClaimRef { asked, child: 0 }, ToolOutcome::Unknown), pending];
         self.write(&lease, facts, TurnTransition::End(answer("nobody knows"))).await?;
         Ok((sent.id, lease.turn))
     }
@@ -270,8 +270,8 @@ pub(super) async fn agents_are_separate_per_organisation_and_scope_limited(
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let (clerk, body) = ("clerk".to_owned(), |text: &str| serde_json::json!({ "system": text }));
     for (org, text) in [(acme, "for acme"), (bolt, "for bolt")] {
-        let kept = s.within(org).put_config(ConfigKind::Agent, clerk.clone(), body(text), NOW).await?;
-        assert_eq!(kept.version, 1);
+        let stored = s.within(org).put_config(ConfigKind::Agent, clerk.clone(), body(text), NOW).await?;
+        assert_eq!(stored.version, 1);
     }
     for (org, text) in [(acme, "for acme"), (bolt, "for bolt")] {
         let handle = s.within(org);
@@ -417,8 +417,8 @@ pub(super) async fn handle_without_scope_changes_nothing(s: &OrgsUnderTest<'_>) 
         Kind::AccessDenied,
     );
     refused(runner.revoke_grant(theirs.grant, NOW).await, Kind::AccessDenied);
-    let nobody = s.serving(Access { scopes: Scopes::NONE, ..Access::to(acme) });
-    refused(nobody.sessions(None, 1).await, Kind::AccessDenied);
+    let powerless = s.serving(Access { scopes: Scopes::NONE, ..Access::to(acme) });
+    refused(powerless.sessions(None, 1).await, Kind::AccessDenied);
     assert_eq!(s.snapshot().await?, picture);
     assert_eq!(
         s.audit_lines(acme).await?.len(),
@@ -494,17 +494,18 @@ pub(super) async fn audit_cursors_work_despite_clock_moving_back(s: &OrgsUnderTe
         s.create_key(SealedApiKey { id, org, by, scopes, seal, expires: None }, at).await?;
         done.push((org, at, id.to_string()));
     }
-    for reach in [None, Some(acme), Some(bolt)] {
-        let store = reach.map_or_else(|| s.all.clone(), |org| s.within(org));
+    for visibility in [None, Some(acme), Some(bolt)] {
+        let store = visibility.map_or_else(|| s.all.clone(), |org| s.within(org));
         for since in [0, 10, 20, 25, 26, 40, 41, 50, 51].map(|later| Millis(NOW.0 + later)) {
-            let shown = done.iter().filter(|(org, at, _)| reach.is_none_or(|of| of == *org) && *at >= since);
+            let shown =
+                done.iter().filter(|(org, at, _)| visibility.is_none_or(|of| of == *org) && *at >= since);
             let shown: Vec<&str> = shown.map(|(.., key)| key.as_str()).collect();
             let (mut walked, mut after) = (Vec::new(), 0);
             while let [act] = &store.audit(AuditRange { after, since, limit: 1 }).await?[..] {
                 after = act.no;
                 walked.extend((act.act == "key.create").then(|| act.subject.clone()));
             }
-            assert_eq!(walked, shown, "{reach:?} since {since:?}");
+            assert_eq!(walked, shown, "{visibility:?} since {since:?}");
         }
     }
     Ok(())
@@ -610,15 +611,15 @@ pub(super) async fn changes_between_pages_hide_or_duplicate_no_item(s: &OrgsUnde
     assert_eq!(read, store.keys().await?);
     // Sessions can be deleted, with their undelivered outputs, once the authority has confirmed the payments that they
     // owe.
-    for owed in s.owed(ALL).await? {
+    for pending in s.pending_payments(ALL).await? {
         let state = PaymentState::Settled { receipt: "taken".to_owned() };
-        s.told(owed.turn, Payment { state, ..owed.payment }, NOW).await?;
+        s.record_payment_result(pending.turn, Payment { state, ..pending.payment }, NOW).await?;
     }
-    let delete = async |told: &DeliveryView| s.delete(told.session, NOW).await;
+    let delete = async |delivery: &DeliveryView| s.delete(delivery.session, NOW).await;
     let waiting: Vec<TurnId> =
-        s.deliveries("crm".to_owned(), ALL).await?.iter().map(|told| told.turn).collect();
+        s.deliveries("crm".to_owned(), ALL).await?.iter().map(|delivery| delivery.turn).collect();
     let read = walked(|after| s.all.deliveries_after("crm".to_owned(), after, 1), delete).await?;
-    assert_eq!(read.iter().map(|told| told.turn).collect::<Vec<_>>(), waiting);
+    assert_eq!(read.iter().map(|delivery| delivery.turn).collect::<Vec<_>>(), waiting);
     Ok(())
 }
 

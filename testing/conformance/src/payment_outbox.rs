@@ -45,7 +45,11 @@ async fn turn_with_pending_payment(s: &StoreUnderTest<'_>) -> Result<Lease, Erro
 
 /// Returns the payments that the lease's session owes.
 async fn pending_payments_of(s: &StoreUnderTest<'_>, lease: &Lease) -> Result<Vec<PendingPayment>, Error> {
-    Ok(s.owed(ALL).await?.into_iter().filter(|owed| owed.session == lease.session).collect())
+    Ok(s.pending_payments(ALL)
+        .await?
+        .into_iter()
+        .filter(|pending| pending.session == lease.session)
+        .collect())
 }
 
 pub(super) async fn decided_payment_is_pending_until_authority_confirms(
@@ -67,13 +71,14 @@ pub(super) async fn decided_payment_is_pending_until_authority_confirms(
         failure: None,
     };
     assert_eq!(pending_payments_of(s, &lease).await?, [owes]);
-    let seq = s.told(turn, payment(settled()), NOW).await?.expect("it is the first to say so");
+    let seq =
+        s.record_payment_result(turn, payment(settled()), NOW).await?.expect("it is the first to say so");
     let last = s.all(session).await?.pop().expect("it has records");
     assert_eq!((last.seq, last.turn, &last.fact), (seq, Some(turn), &Fact::Payment(payment(settled()))));
     assert_eq!(s.turn_records(turn).await?.pop(), Some(last), "its turn knows it, though it is over");
     assert_eq!((s.next_payment_due().await?, pending_payments_of(s, &lease).await?), (None, Vec::new()));
     // Another worker may have reported it as well.
-    assert_eq!(s.told(turn, payment(settled()), NOW).await?, None);
+    assert_eq!(s.record_payment_result(turn, payment(settled()), NOW).await?, None);
     s.verify(session).await.map(drop)
 }
 
@@ -82,16 +87,16 @@ pub(super) async fn payment_report_is_retried_with_backoff(s: &StoreUnderTest<'_
     let mut now = NOW;
     for (attempt, pause) in (1..).zip([1, 2, 3, 3]) {
         let taken = s.take_due_payments(backoff(), now, ALL).await?;
-        assert_eq!(taken.iter().map(|owed| owed.attempts).collect::<Vec<_>>(), [attempt]);
+        assert_eq!(taken.iter().map(|pending| pending.attempts).collect::<Vec<_>>(), [attempt]);
         assert_eq!(s.take_due_payments(backoff(), now, ALL).await?, []);
         let failure = Failure::new(Kind::PaymentUnavailable, "it is down");
         s.record_payment_failure(lease.turn, payment(settled()).key, failure.clone()).await?;
         now = now.after(Duration::from_secs(pause));
-        let owed = pending_payments_of(s, &lease).await?.remove(0);
-        assert_eq!((owed.due_at, owed.failure), (now, Some(failure)));
+        let pending = pending_payments_of(s, &lease).await?.remove(0);
+        assert_eq!((pending.due_at, pending.failure), (now, Some(failure)));
         assert_eq!(s.next_payment_due().await?, Some(now));
     }
-    s.told(lease.turn, payment(settled()), now).await.map(drop)
+    s.record_payment_result(lease.turn, payment(settled()), now).await.map(drop)
 }
 
 /// Creates a turn that ended with one call of unknown outcome, which had these payments.
@@ -131,16 +136,18 @@ pub(super) async fn operator_verdict_on_unknown_call_decides_its_payments(
         assert_eq!(pending_payments_of(s, &lease).await?, []);
         s.settle(sent.id, verdict.clone(), NOW).await?;
         let owes = pending_payments_of(s, &lease).await?;
-        let owes: Vec<_> =
-            owes.iter().map(|owed| (owed.payment.order.purpose.as_str(), &owed.payment.state)).collect();
+        let owes: Vec<_> = owes
+            .iter()
+            .map(|pending| (pending.payment.order.purpose.as_str(), &pending.payment.state))
+            .collect();
         assert_eq!(owes, [("a", &decided), ("b", &decided)]);
         assert!(s.facts(lease.session).await?.ends_with(&[
             "effect.payment",
             "effect.payment",
             "effect.settled"
         ]));
-        for owed in pending_payments_of(s, &lease).await? {
-            s.told(lease.turn, Payment { state: settled(), ..owed.payment }, NOW).await?;
+        for pending in pending_payments_of(s, &lease).await? {
+            s.record_payment_result(lease.turn, Payment { state: settled(), ..pending.payment }, NOW).await?;
         }
     }
     Ok(())
@@ -149,6 +156,6 @@ pub(super) async fn operator_verdict_on_unknown_call_decides_its_payments(
 pub(super) async fn session_with_pending_payments_cannot_be_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = turn_with_pending_payment(s).await?;
     refused(s.delete(lease.session, NOW).await, Kind::SessionBusy);
-    s.told(lease.turn, payment(settled()), Millis(9_000)).await?;
+    s.record_payment_result(lease.turn, payment(settled()), Millis(9_000)).await?;
     s.delete(lease.session, NOW).await
 }

@@ -56,8 +56,8 @@ pub(super) async fn search_pages_continue_without_gaps(s: &StoreUnderTest<'_>) -
 }
 
 pub(super) async fn search_omits_deleted_sessions(s: &StoreUnderTest<'_>) -> RuleResult {
-    let kept = s.begin("a secret of ann").await?;
-    s.end(&kept.lease).await?;
+    let remaining = s.begin("a secret of ann").await?;
+    s.end(&remaining.lease).await?;
     let gone = s.begin("a secret of bob").await?;
     s.end(&gone.lease).await?;
     s.delete(gone.lease.session, NOW).await?;
@@ -70,8 +70,8 @@ pub(super) async fn search_omits_deleted_sessions(s: &StoreUnderTest<'_>) -> Rul
 pub(super) async fn old_messages_remain_searchable_and_deletable(s: &StoreUnderTest<'_>) -> RuleResult {
     let old = s.begin("a needle of ann").await?;
     s.end(&old.lease).await?;
-    let kept = s.begin("a needle of bob").await?;
-    s.end(&kept.lease).await?;
+    let remaining = s.begin("a needle of bob").await?;
+    s.end(&remaining.lease).await?;
     let lease = s.begin("hay").await?.lease;
     for _ in 0..6 {
         s.add(&lease, vec![reply("more hay"); 100]).await?;

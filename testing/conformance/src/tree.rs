@@ -354,8 +354,8 @@ pub(super) async fn a_busy_session_is_neither_rewound_nor_deleted(s: &StoreUnder
 }
 
 pub(super) async fn a_session_is_deleted_with_everything_in_it(s: &StoreUnderTest<'_>) -> RuleResult {
-    let kept = s.fresh_session().await?;
-    s.whole_turn(kept, "stay").await?;
+    let remaining = s.fresh_session().await?;
+    s.whole_turn(remaining, "stay").await?;
     let before = s.snapshot().await?;
     let gone = s.open(by_key("me"), NOW).await?;
     s.call_of_unknown_outcome(gone, &call("send"), NOW).await?;

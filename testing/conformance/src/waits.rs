@@ -127,8 +127,8 @@ pub(super) async fn a_wait_of_an_ended_turn_is_cancelled(s: &StoreUnderTest<'_>)
 }
 
 pub(super) async fn wait_of_an_unknown_turn_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
-    let nobody = TurnId::from_u128(u128::MAX);
-    refused(s.resolve(nobody, wait_key("a"), value_resolution(), NOW).await, Kind::WaitNotFound);
+    let unknown_turn = TurnId::from_u128(u128::MAX);
+    refused(s.resolve(unknown_turn, wait_key("a"), value_resolution(), NOW).await, Kind::WaitNotFound);
     Ok(())
 }
 

@@ -223,16 +223,16 @@ unsafe extern "C" fn access(
 unsafe extern "C" fn full_pathname(
     _: *mut ffi::sqlite3_vfs,
     name: *const c_char,
-    room: c_int,
+    capacity: c_int,
     into: *mut c_char,
 ) -> c_int {
     to_sqlite_code(|| {
         // SAFETY: SQLite passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
-        if name.len() > number(room)? {
+        if name.len() > number(capacity)? {
             return Err(SqliteCode(ffi::SQLITE_CANTOPEN));
         }
-        // SAFETY: `into` has room for `room` bytes, and does not overlap `name`.
+        // SAFETY: `into` has room for `capacity` bytes, and does not overlap `name`.
         unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), into, name.len()) };
         Ok(())
     })
@@ -243,8 +243,8 @@ unsafe extern "C" fn dl_open(_: *mut ffi::sqlite3_vfs, _: *const c_char) -> *mut
     ptr::null_mut()
 }
 
-unsafe extern "C" fn dl_error(_: *mut ffi::sqlite3_vfs, room: c_int, into: *mut c_char) {
-    if room > 0 {
+unsafe extern "C" fn dl_error(_: *mut ffi::sqlite3_vfs, capacity: c_int, into: *mut c_char) {
+    if capacity > 0 {
         // SAFETY: there is room for the NUL of an empty string.
         unsafe { *into = 0 };
     }

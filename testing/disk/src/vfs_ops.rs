@@ -118,8 +118,8 @@ impl SimMachine {
 
     /// Returns the part of these bytes that fits on the disk.
     fn part_that_fits<'a>(&self, file: FileId, offset: usize, bytes: &'a [u8]) -> &'a [u8] {
-        let Some(room) = self.total_size_limit else { return bytes };
-        let free = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(self.used());
+        let Some(limit) = self.total_size_limit else { return bytes };
+        let free = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(self.used());
         let end = self.node(file).file.len().saturating_add(free);
         &bytes[..bytes.len().min(end.saturating_sub(offset))]
     }

@@ -20,7 +20,8 @@ pub(crate) fn mcp(data: &[u8]) {
         let (ours, theirs) = duplex(DUPLEX_BUFFER_BYTES);
         let server = serve(theirs, data);
         let client = async {
-            let listing = McpConnection::over("fuzzed", tokio::io::split(ours)).await?.list().await?;
+            let (reader, writer) = tokio::io::split(ours);
+            let listing = McpConnection::over("fuzzed", reader, writer).await?.list().await?;
             let mut pins = PinnedDefinitions::default();
             pins.accept("fuzzed", listing.tools.clone())?;
             assert_eq!(pins.changes("fuzzed", &listing.tools), []);

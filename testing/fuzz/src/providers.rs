@@ -41,9 +41,9 @@ fn collect_ready_items<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>
 /// Reads any bytes as a body. The events do not depend on the split points.
 pub(crate) fn sse(data: &[u8]) {
     let hear = |body| {
-        let heard = collect_ready_items(Box::pin(SseEvents::of(body)));
-        let said = heard.into_iter().filter(|heard| !matches!(heard, Ok(SseItem::KeepAlive)));
-        said.map(|heard| heard.map_err(|error| error.to_string())).collect::<Vec<_>>()
+        let item = collect_ready_items(Box::pin(SseEvents::of(body)));
+        let said = item.into_iter().filter(|item| !matches!(item, Ok(SseItem::KeepAlive)));
+        said.map(|item| item.map_err(|error| error.to_string())).collect::<Vec<_>>()
     };
     assert_eq!(hear(in_chunks(data)), hear(in_one_chunk(data)));
 }
@@ -70,8 +70,8 @@ fn api(api: Api, data: &[u8]) {
     let tools = [contract("pay"), contract("now")];
     let said = |body| {
         let pieces = collect_ready_items(decode(api, &tools, body));
-        let told = pieces.into_iter().filter(|piece| !matches!(piece, Ok(ModelEvent::KeepAlive)));
-        told.map(|piece| piece.map_err(|error| error.to_string())).collect::<Vec<_>>()
+        let events = pieces.into_iter().filter(|piece| !matches!(piece, Ok(ModelEvent::KeepAlive)));
+        events.map(|piece| piece.map_err(|error| error.to_string())).collect::<Vec<_>>()
     };
     let pieces = said(in_one_chunk(data));
     assert_eq!(said(in_chunks(data)), pieces);

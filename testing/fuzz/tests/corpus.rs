@@ -111,10 +111,10 @@ fn mutated_inputs_cause_no_crash() {
             let input = mutator.changed(&corpus);
             inputs += 1;
             if catch_unwind(|| (target.run)(&input)).is_err() {
-                let kept = fuzz().join("crashes").join(format!("{}-{seed}", target.name));
+                let path = fuzz().join("crashes").join(format!("{}-{seed}", target.name));
                 fs::create_dir_all(fuzz().join("crashes")).unwrap();
-                fs::write(&kept, &input).unwrap();
-                panic!("{} found something; its input is {}", target.name, kept.display());
+                fs::write(&path, &input).unwrap();
+                panic!("{} found something; its input is {}", target.name, path.display());
             }
         }
     }

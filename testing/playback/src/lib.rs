@@ -149,7 +149,7 @@ impl Playback {
     }
 
     /// Returns every request so far.
-    pub fn heard(&self) -> Vec<RecordedRequest> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.recorded_requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -183,9 +183,9 @@ impl PlaybackState {
         stream.set_nodelay(true).ok()?;
         let request = read_request(&mut stream)?;
         let number = {
-            let mut heard = self.recorded_requests.lock().unwrap_or_else(PoisonError::into_inner);
-            heard.push(request.clone());
-            heard.len() - 1
+            let mut requests = self.recorded_requests.lock().unwrap_or_else(PoisonError::into_inner);
+            requests.push(request.clone());
+            requests.len() - 1
         };
         for act in (self.select_script)(number, &request).0 {
             match act {
@@ -245,12 +245,12 @@ mod tests {
             "HTTP/1.1 503 -\r\ncontent-length: 4\r\nconnection: close\r\nretry-after: 1\r\n\r\nbusy"
         );
         assert!(ask(&server, post).ends_with("\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"));
-        let heard = RecordedRequest {
+        let requests = RecordedRequest {
             method: "POST".to_owned(),
             path: "/v1/x".to_owned(),
             headers: vec![("content-length".to_owned(), "2".to_owned())],
             body: b"hi".to_vec(),
         };
-        assert_eq!(server.heard(), [heard.clone(), heard]);
+        assert_eq!(server.requests(), [requests.clone(), requests]);
     }
 }

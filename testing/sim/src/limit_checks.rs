@@ -46,7 +46,7 @@ pub(crate) fn judge_session(
 ) -> Result<(), Error> {
     let agent = origin.agent()?;
     for (key, call) in calls(records) {
-        labels(records, (&key, call), &agent, contracts, seen, found);
+        labels(records, &key, call, &agent, contracts, seen, found);
         hooked_call(call, seen, found);
     }
     hooks(records, found);
@@ -62,9 +62,9 @@ fn budgets(
     found: &mut OracleFindings,
 ) -> Result<(), Error> {
     let Some(brought) = &agent.budgets.agent else { return Ok(()) };
-    let purses = block_on(store.budgets(usize::MAX))?;
+    let budgets = block_on(store.budgets(usize::MAX))?;
     let Some(BudgetAccountView { operator_budget: set, spent, reserved: held, .. }) =
-        purses.into_iter().find(|purse| purse.name == "agent:sim")
+        budgets.into_iter().find(|budget| budget.name == "agent:sim")
     else {
         found.check(false, || "nothing was booked in the agent's budget".to_owned());
         return Ok(());
@@ -83,7 +83,8 @@ fn budgets(
 /// Checks that a call which untrusted text may have caused ran only after an approval.
 fn labels(
     records: &[Record],
-    (key, call): (&ReplayKey, &PreparedCall),
+    key: &ReplayKey,
+    call: &PreparedCall,
     agent: &Package,
     contracts: &[ToolContract],
     seen: &ObservedEffects,

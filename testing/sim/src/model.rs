@@ -86,7 +86,7 @@ impl SimModel {
 
 impl ModelProvider for SimModel {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        let info = ModelCapabilities { goes_on: true, ..ModelCapabilities::of_window(1 << 20) };
+        let info = ModelCapabilities { can_continue: true, ..ModelCapabilities::of_window(1 << 20) };
         [NAME, FALLBACK].contains(&model.as_str()).then_some(info)
     }
 
@@ -173,7 +173,7 @@ fn played(request: ModelRequest<'_>, age_ms: u64, is_restored: bool) -> VecDeque
         | ScriptedReply::SayOnceUp(_, text)
         | ScriptedReply::SayOnceRestored(text) => {
             // Do not repeat the text that was received before an earlier attempt broke off.
-            let rest = text.strip_prefix(request.said).unwrap_or(text);
+            let rest = text.strip_prefix(request.partial_text).unwrap_or(text);
             let words = rest.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
             words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
         }

@@ -69,17 +69,19 @@ pub(crate) fn check_end_state(
             for session in sessions {
                 let session = SessionRecords::read(&store, session)?;
                 limit_checks::judge_session(&session.records, origin, &contracts, &seen, &mut found)?;
-                let records = (session.view.id, session.records.as_slice());
-                outage_checks::judge_session(client.scenario, records, (plan, origin), &seen, &mut found);
+                if plan.is_strict() {
+                    outage_checks::judge_patience(&session.records, origin, &mut found);
+                }
+                outage_checks::judge_retries(client.scenario, session.view.id, &seen, &mut found);
                 parks.add(client.scenario, session.view.id, &session.records);
                 left.push(session.judge(&store, &seen, &mut known, &mut found)?);
             }
             found.found_end_states.push(left);
             promises_to(client, &store, &mut found)?;
         }
-        let strangers = seen.ran_calls.iter().filter(|did| !known.contains(&did.call)).count();
-        found.check(strangers == 0, || {
-            format!("{strangers} executions belong to no call that was claimed first")
+        let unclaimed = seen.ran_calls.iter().filter(|did| !known.contains(&did.call)).count();
+        found.check(unclaimed == 0, || {
+            format!("{unclaimed} executions belong to no call that was claimed first")
         });
         limit_checks::check_limits(plan, &store, origin, &seen, &mut found)?;
         parks.check_pace(plan, origin, &seen, &mut found);
@@ -317,8 +319,8 @@ fn promises_to(client: &SimUser, store: &SqliteStore, found: &mut OracleFindings
     for ack in client.acks() {
         let (Some(turn), Some(place)) = (ack.turn, ack.place) else { continue };
         let receipt = block_on(store.turn_records(turn))?;
-        let kept = receipt.iter().any(|record| record.seq == place.seq && record.hash == place.hash);
-        found.check(kept, || format!("the acknowledged input {turn} is not where its receipt says"));
+        let is_recorded = receipt.iter().any(|record| record.seq == place.seq && record.hash == place.hash);
+        found.check(is_recorded, || format!("the acknowledged input {turn} is not where its receipt says"));
     }
     let last = block_on(store.session(client.session))?.last.seq.0;
     let seqs = &client.log().seqs;

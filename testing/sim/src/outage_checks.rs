@@ -17,17 +17,13 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(crate) struct ProviderParks(BTreeMap<SessionId, Vec<u64>>);
 
-/// Checks one session by its records.
-pub(crate) fn judge_session(
+/// Checks that retries of a session repeat no at-most-once call.
+pub(crate) fn judge_retries(
     scenario: &Scenario,
-    (session, records): (SessionId, &[Record]),
-    (plan, origin): (&SimPlan, &SimSharedState),
+    session: SessionId,
     seen: &ObservedEffects,
     found: &mut OracleFindings,
 ) {
-    if plan.is_strict() {
-        patience(records, origin, found);
-    }
     if has(scenario, |act| matches!(act, UserActionKind::Retry(_))) {
         for tool in AT_MOST_ONCE {
             let (ran, scripted) = (seen.count(session, tool), scripted_calls(scenario, tool));
@@ -39,7 +35,7 @@ pub(crate) fn judge_session(
 }
 
 /// Checks that a turn fails for its provider only after it has waited for as long as it may.
-fn patience(records: &[Record], origin: &SimSharedState, found: &mut OracleFindings) {
+pub(crate) fn judge_patience(records: &[Record], origin: &SimSharedState, found: &mut OracleFindings) {
     let waits = |kind| [Kind::ModelUnavailable, Kind::ModelStalled].contains(&kind);
     for ended in records {
         let Fact::Ended { end: TurnEnd::Failed { failure }, .. } = &ended.fact else { continue };

@@ -42,20 +42,20 @@ impl PlanSelection {
         fn only<T: Clone>(all: &[T], keep: &[usize]) -> Vec<T> {
             keep.iter().filter_map(|no| all.get(*no).cloned()).collect()
         }
-        let mut kept = plan.clone();
+        let mut smaller = plan.clone();
         if let Some(keep) = &self.faults {
-            kept.faults = only(&plan.faults, keep);
+            smaller.faults = only(&plan.faults, keep);
         }
         if let Some(keep) = &self.sessions {
-            kept.session_scenarios = only(&plan.session_scenarios, keep);
+            smaller.session_scenarios = only(&plan.session_scenarios, keep);
         }
         if let Some(keep) = &self.outages {
-            kept.outages = only(&plan.outages, keep);
+            smaller.outages = only(&plan.outages, keep);
         }
         if let Some(keep) = &self.requests {
-            kept.model_faults.retain(|request, _| keep.contains(request));
+            smaller.model_faults.retain(|request, _| keep.contains(request));
         }
-        kept
+        smaller
     }
 
     fn arguments(&self) -> String {

@@ -223,9 +223,9 @@ impl RoundState {
             return self.kill_or_shut_down(heir, KillKind::Paired);
         }
         first.signal(Signal::CONT)?;
-        let kept = self.driven_by_others(&before);
-        self.figures.taken_over += held.saturating_sub(kept);
-        self.note(&format!("let {} go on, which still has {kept} sessions", first.pid))?;
+        let remaining = self.driven_by_others(&before);
+        self.figures.taken_over += held.saturating_sub(remaining);
+        self.note(&format!("let {} go on, which still has {remaining} sessions", first.pid))?;
         let time = log_uniform_delay(&mut self.random);
         self.listen_for(time)?;
         if self.random.percent(50) {

@@ -69,8 +69,8 @@ impl RoundState {
     }
 
     /// Logs an action.
-    pub(crate) fn note(&mut self, deed: &str) -> io::Result<()> {
-        writeln!(self.fault_log, "{:10.3} ms  {deed}", self.begun.elapsed().as_secs_f64() * 1e3)
+    pub(crate) fn note(&mut self, fault: &str) -> io::Result<()> {
+        writeln!(self.fault_log, "{:10.3} ms  {fault}", self.begun.elapsed().as_secs_f64() * 1e3)
     }
 
     /// Starts a worker without inputs.

@@ -60,7 +60,7 @@ fn print_json_line(what: impl serde::Serialize) {
 /// A witness that accepts reports.
 struct WitnessListener {
     listener: UnixListener,
-    book: Arc<Mutex<WitnessLog>>,
+    shared_log: Arc<Mutex<WitnessLog>>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -74,9 +74,9 @@ struct WitnessLog {
 impl WitnessListener {
     fn at(dir: &Path) -> io::Result<Self> {
         let log = OpenOptions::new().append(true).create_new(true).open(dir.join(LOG))?;
-        let book = WitnessLog { log, happened: BTreeSet::new(), called_off: BTreeSet::new() };
+        let shared_log = WitnessLog { log, happened: BTreeSet::new(), called_off: BTreeSet::new() };
         let listener = UnixListener::bind(dir.join(SOCKET))?;
-        Ok(Self { listener, book: Arc::new(Mutex::new(book)), stopped: Arc::default() })
+        Ok(Self { listener, shared_log: Arc::new(Mutex::new(shared_log)), stopped: Arc::default() })
     }
 
     /// Serves each connection on a thread, so that a process stopped during its report does not block the others.
@@ -87,9 +87,9 @@ impl WitnessListener {
             if self.stopped.load(Ordering::SeqCst) {
                 return Ok(());
             }
-            let (book, tell) = (self.book.clone(), tell.clone());
+            let (shared_log, tell) = (self.shared_log.clone(), tell.clone());
             // A process that is killed during its report has not reported.
-            thread::spawn(move || handle_report(stream, &book, &*tell));
+            thread::spawn(move || handle_report(stream, &shared_log, &*tell));
         }
     }
 }
@@ -97,14 +97,14 @@ impl WitnessListener {
 /// Reads one report and answers it.
 fn handle_report(
     mut stream: UnixStream,
-    book: &Mutex<WitnessLog>,
+    shared_log: &Mutex<WitnessLog>,
     tell: &impl Fn(&Execution),
 ) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
-    let told: WitnessReport = serde_json::from_str(&line)?;
-    let answer = book.lock().unwrap_or_else(PoisonError::into_inner).answer(&told)?;
-    if let (WitnessReport::Executed(execution), WitnessAnswer::Counted) = (&told, &answer) {
+    let report: WitnessReport = serde_json::from_str(&line)?;
+    let answer = shared_log.lock().unwrap_or_else(PoisonError::into_inner).answer(&report)?;
+    if let (WitnessReport::Executed(execution), WitnessAnswer::Counted) = (&report, &answer) {
         tell(execution);
     }
     writeln!(stream, "{}", serde_json::to_string(&answer)?)
@@ -112,8 +112,8 @@ fn handle_report(
 
 impl WitnessLog {
     /// Writes a report to the log, then answers.
-    fn answer(&mut self, told: &WitnessReport) -> io::Result<WitnessAnswer> {
-        match told {
+    fn answer(&mut self, report: &WitnessReport) -> io::Result<WitnessAnswer> {
+        match report {
             WitnessReport::Executed(execution) if self.called_off.contains(&execution.call) => {
                 Ok(WitnessAnswer::CalledOff)
             }
@@ -205,7 +205,7 @@ mod tests {
         Execution { tool: "pay".into(), call, step: None, attempt, pid: 7, arguments, completion: None }
     }
 
-    fn told(socket: &Path, line: &str) -> String {
+    fn report(socket: &Path, line: &str) -> String {
         let mut stream = UnixStream::connect(socket).unwrap();
         writeln!(stream, "{line}").unwrap();
         let mut answer = String::new();
@@ -220,11 +220,11 @@ mod tests {
         let socket = dir.path().join(SOCKET);
         let executed = |call: &str, attempt| {
             let execution = serde_json::to_string(&execution(call, attempt)).unwrap();
-            told(&socket, &format!("{{\"executed\":{execution}}}"))
+            report(&socket, &format!("{{\"executed\":{execution}}}"))
         };
         assert_eq!(executed("a", 1), "\"counted\"\n");
-        assert_eq!(told(&socket, r#"{"probed":{"call":"a"}}"#), "\"happened\"\n");
-        assert_eq!(told(&socket, r#"{"probed":{"call":"b"}}"#), "\"did_not_happen\"\n");
+        assert_eq!(report(&socket, r#"{"probed":{"call":"a"}}"#), "\"happened\"\n");
+        assert_eq!(report(&socket, r#"{"probed":{"call":"b"}}"#), "\"did_not_happen\"\n");
         assert_eq!(executed("b", 1), "\"called_off\"\n");
         assert_eq!(executed("a", 2), "\"counted\"\n");
         drop(witness);
@@ -239,6 +239,6 @@ mod tests {
         let socket = dir.path().join(SOCKET);
         let mut stopped = UnixStream::connect(&socket).unwrap();
         write!(stopped, "{{\"probed\":{{\"ca").unwrap();
-        assert_eq!(told(&socket, r#"{"probed":{"call":"a"}}"#), "\"did_not_happen\"\n");
+        assert_eq!(report(&socket, r#"{"probed":{"call":"a"}}"#), "\"did_not_happen\"\n");
     }
 }

@@ -54,10 +54,10 @@ impl Hunk {
                 changed_file = named;
             } else if text.starts_with("@@ ") {
                 hunks.push(Self { line, path: changed_file.to_owned(), before: "\n".to_owned() });
-            } else if let (Some(kept), Some(hunk)) = (text.strip_prefix([' ', '-']), hunks.last_mut())
+            } else if let (Some(context), Some(hunk)) = (text.strip_prefix([' ', '-']), hunks.last_mut())
                 && !text.starts_with("--- ")
             {
-                hunk.before.push_str(kept);
+                hunk.before.push_str(context);
                 hunk.before.push('\n');
             }
         }

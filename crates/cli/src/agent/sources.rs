@@ -62,22 +62,22 @@ pub(crate) fn config_drafts(path: &Path) -> Result<Vec<ConfigDraft>, Error> {
         return Ok(vec![ConfigDraft { kind: ConfigKind::Agent, name, body: json(&layer)? }]);
     }
     keys::check(&document, &schema::configuration())?;
-    let staff = AgentSources::of(Some(document.clone()))?;
-    let LayerRegistry { harnesses, capabilities } = staff.registry;
-    let mut kept = Vec::new();
+    let sources = AgentSources::of(Some(document.clone()))?;
+    let LayerRegistry { harnesses, capabilities } = sources.registry;
+    let mut configs = Vec::new();
     for (name, harness) in harnesses {
-        kept.push(ConfigDraft { kind: ConfigKind::Harness, body: json(&harness)?, name });
+        configs.push(ConfigDraft { kind: ConfigKind::Harness, body: json(&harness)?, name });
     }
     for (name, capability) in capabilities {
-        kept.push(ConfigDraft { kind: ConfigKind::Capability, body: json(&capability)?, name });
+        configs.push(ConfigDraft { kind: ConfigKind::Capability, body: json(&capability)?, name });
     }
     for name in document.names(&["agents"])? {
         let at = ["agents", name.as_str()];
         let place = TableLocation::within(&document, &at, format!("agent {name}"))?;
         let layer = table(&document, at)?.layer(&place)?;
-        kept.push(ConfigDraft { kind: ConfigKind::Agent, body: json(&layer)?, name });
+        configs.push(ConfigDraft { kind: ConfigKind::Agent, body: json(&layer)?, name });
     }
-    Ok(kept)
+    Ok(configs)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
@@ -168,19 +168,19 @@ impl AgentSources {
 
     /// Adds the configurations of this database.
     pub(crate) async fn with_stored_in(self, store: &dyn Store) -> Result<Self, Error> {
-        let mut kept = Vec::new();
+        let mut configs = Vec::new();
         for kind in ConfigKind::ALL {
-            kept.extend(store.configs(kind, usize::MAX).await?);
+            configs.extend(store.configs(kind, usize::MAX).await?);
         }
-        Ok(self.with_configs(kept))
+        Ok(self.with_configs(configs))
     }
 
     /// Adds stored configurations. If the configuration has the same name, it wins.
     ///
     /// Versions that this program cannot read, such as those of a newer one, are left out. Only agents that
     /// depend on them cannot be built.
-    pub(crate) fn with_configs(mut self, kept: Vec<StoredConfig>) -> Self {
-        for stored in kept {
+    pub(crate) fn with_configs(mut self, configs: Vec<StoredConfig>) -> Self {
+        for stored in configs {
             match stored.kind {
                 ConfigKind::Harness => {
                     if let Some(layer) = readable::<Layer>(&stored) {

@@ -44,9 +44,9 @@ impl StoredAgentFactory {
     }
 
     /// Returns what the programs of all agents may change.
-    fn writable_places(&self, staff: &AgentSources) -> Arc<[WritablePlace]> {
-        let first = self.agent.found(staff).ok().flatten();
-        let named = staff.names().filter_map(|name| staff.named(name, None).ok());
+    fn writable_places(&self, sources: &AgentSources) -> Arc<[WritablePlace]> {
+        let first = self.agent.found(sources).ok().flatten();
+        let named = sources.names().filter_map(|name| sources.named(name, None).ok());
         first.into_iter().chain(named).flat_map(|member| member.agent.writable_places(&self.dir)).collect()
     }
 
@@ -82,28 +82,28 @@ impl StoredAgentFactory {
 }
 
 impl AgentFactory for StoredAgentFactory {
-    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
-        let staff = self.configured.clone().with_configs(kept.to_vec());
+    fn plans(&self, stored: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
+        let sources = self.configured.clone().with_configs(stored.to_vec());
         let mut plans = Vec::new();
-        let writable = self.writable_places(&staff);
+        let writable = self.writable_places(&sources);
         if let (Some(name), Some(who)) = (&self.first, &self.agent.who) {
             let agent = self.agent.clone();
             let make =
                 move |file: &AgentDefinition| agent.add_agent(super::Outlast::agent(file.name()), file);
             let is_kept = !is_file(who) && !self.is_written(name);
-            plans.push(self.plan(name, is_kept, self.agent.member(&staff, who), writable.clone(), make));
+            plans.push(self.plan(name, is_kept, self.agent.member(&sources, who), writable.clone(), make));
         }
         let first = self.first.as_deref();
-        for name in staff.names().filter(|name| !self.independent.contains(*name) && Some(*name) != first) {
+        for name in sources.names().filter(|name| !self.independent.contains(*name) && Some(*name) != first) {
             let dir = self.dir.clone();
             let is_kept = !self.is_written(name);
             let make = move |file: &AgentDefinition| other(file, &dir);
-            plans.push(self.plan(name, is_kept, staff.named(name, None), writable.clone(), make));
+            plans.push(self.plan(name, is_kept, sources.named(name, None), writable.clone(), make));
         }
         Ok(plans)
     }
 
-    fn check(&self, new: &StoredConfig, kept: &[StoredConfig]) -> Result<(), Error> {
+    fn check(&self, new: &StoredConfig, stored: &[StoredConfig]) -> Result<(), Error> {
         if new.body.get("name").is_some() {
             let detail = format!(
                 "the configuration is already saved under the name `{}`; remove `name` from its body",
@@ -120,9 +120,9 @@ impl AgentFactory for StoredAgentFactory {
                 Layer { overlay, ..Layer::default() }
             }
         };
-        let staff = self.configured.clone().with_configs(kept.to_vec());
+        let sources = self.configured.clone().with_configs(stored.to_vec());
         let place = TableLocation::elsewhere(format!("{} {}", new.kind, new.name));
-        match staff.member(new.name.clone(), layer, None, &place) {
+        match sources.member(new.name.clone(), layer, None, &place) {
             // An agent may provide the rest, or it may be stored later.
             Err(error) if error.kind() == Kind::ConfigInvalid => Err(error),
             _ => Ok(()),

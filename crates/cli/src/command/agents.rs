@@ -87,26 +87,26 @@ impl AgentsArgs {
         if let Some(client) = data.client()? {
             return server_agents::run(&self.what, &client, data).await.map(|()| ExitCode::SUCCESS);
         }
-        let staff = AgentSources::read(&self.configuration)?.with_stored(data).await?;
+        let sources = AgentSources::read(&self.configuration)?.with_stored(data).await?;
         match &self.what {
-            AgentsCommand::List => list(&staff, data.json),
-            AgentsCommand::Show { agent } => show(&member(&staff, agent)?, data.json)?,
-            AgentsCommand::Audit { agent } => audit::print(&package(&member(&staff, agent)?)?, data.json),
+            AgentsCommand::List => list(&sources, data.json),
+            AgentsCommand::Show { agent } => show(&member(&sources, agent)?, data.json)?,
+            AgentsCommand::Audit { agent } => audit::print(&package(&member(&sources, agent)?)?, data.json),
             AgentsCommand::Diff { a, b } => {
-                let (a, b) = (pinned(&staff, a, data).await?, pinned(&staff, b, data).await?);
+                let (a, b) = (pinned(&sources, a, data).await?, pinned(&sources, b, data).await?);
                 differ(&a, &b, data.json)?;
             }
-            AgentsCommand::Validate => return Ok(self.validate(&staff, data.json)),
+            AgentsCommand::Validate => return Ok(self.validate(&sources, data.json)),
             AgentsCommand::History { .. } | AgentsCommand::Import(_) | AgentsCommand::Delete(_) => {}
         }
         Ok(ExitCode::SUCCESS)
     }
 
     /// Builds every agent as a starting worker would, and reports which ones fail.
-    fn validate(&self, staff: &AgentSources, json: bool) -> ExitCode {
+    fn validate(&self, sources: &AgentSources, json: bool) -> ExitCode {
         let mut all = ExitCode::SUCCESS;
-        for name in staff.names() {
-            let made = staff
+        for name in sources.names() {
+            let made = sources
                 .named(name, None)
                 .and_then(|member| validated_package(&member.agent, &self.configuration));
             if json {
@@ -151,8 +151,8 @@ fn print_difference(lines: &[String], json: bool) {
     }
 }
 
-fn member(staff: &AgentSources, agent: &str) -> Result<LayeredAgent, Error> {
-    if is_file(agent) { staff.in_file(Path::new(agent), None) } else { staff.named(agent, None) }
+fn member(sources: &AgentSources, agent: &str) -> Result<LayeredAgent, Error> {
+    if is_file(agent) { sources.in_file(Path::new(agent), None) } else { sources.named(agent, None) }
 }
 
 /// Returns the package that turns of the agent are pinned to.
@@ -162,22 +162,22 @@ fn package(member: &LayeredAgent) -> Result<PinnedPackage, Error> {
 }
 
 /// Returns the package of an agent, of a version, or of a turn, or the package with a fingerprint.
-async fn pinned(staff: &AgentSources, which: &str, data: &GlobalArgs) -> Result<PinnedPackage, Error> {
+async fn pinned(sources: &AgentSources, which: &str, data: &GlobalArgs) -> Result<PinnedPackage, Error> {
     if let Some((name, version)) = which.rsplit_once('@') {
-        return package(&version_of(staff, name, version, data).await?);
+        return package(&version_of(sources, name, version, data).await?);
     }
     if let Ok(turn) = which.parse::<TurnId>() {
         return data.backend().await?.package(turn).await;
     }
     match which.parse::<Hash>() {
         Ok(fingerprint) => agent_registry::read(data.open_for_all_orgs().await?.as_ref(), fingerprint).await,
-        Err(_) => package(&member(staff, which)?),
+        Err(_) => package(&member(sources, which)?),
     }
 }
 
 /// Returns a version of an agent in the database.
 async fn version_of(
-    staff: &AgentSources,
+    sources: &AgentSources,
     name: &str,
     version: &str,
     data: &GlobalArgs,
@@ -193,7 +193,7 @@ async fn version_of(
         let detail = format!("the agent `{name}` was deleted with version {version}");
         return Err(Error::new(Kind::AgentNotFound, detail));
     }
-    staff.stored(found, None)
+    sources.stored(found, None)
 }
 
 async fn history(name: &str, data: &GlobalArgs) -> Result<(), Error> {
@@ -223,17 +223,17 @@ fn json_of(pinned: &PinnedPackage) -> Result<Value, Error> {
     serde_json::to_value(pinned).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
 }
 
-fn list(staff: &AgentSources, json: bool) {
+fn list(sources: &AgentSources, json: bool) {
     let (mut rows, mut is_empty) = (Vec::new(), true);
-    for name in staff.names() {
+    for name in sources.names() {
         is_empty = false;
-        let made = staff.named(name, None).and_then(|member| Ok((package(&member)?, member)));
+        let made = sources.named(name, None).and_then(|member| Ok((package(&member)?, member)));
         let (pinned, member) = match made {
             Ok(made) => made,
             // An agent that cannot be built does not hide the others.
             Err(error) if json => {
                 let error = json!({ "code": error.kind().code(), "detail": error.detail() });
-                terminal::json(&json!({ "agent": name, "in": staff.source(name), "error": error }));
+                terminal::json(&json!({ "agent": name, "in": sources.source(name), "error": error }));
                 continue;
             }
             Err(error) => {
@@ -246,12 +246,12 @@ fn list(staff: &AgentSources, json: bool) {
         let model = pinned.package.model.to_string();
         if json {
             terminal::json(&json!({
-                "agent": name, "in": staff.source(name), "model": model, "layers": layers,
+                "agent": name, "in": sources.source(name), "model": model, "layers": layers,
                 "package": fingerprint,
             }));
             continue;
         }
-        rows.push(vec![name.to_owned(), staff.source(name), model, layers.join(" → "), fingerprint]);
+        rows.push(vec![name.to_owned(), sources.source(name), model, layers.join(" → "), fingerprint]);
     }
     if json {
         return;

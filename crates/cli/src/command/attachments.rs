@@ -49,13 +49,13 @@ pub(crate) struct AttachmentsArgs {
 impl AttachmentsArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let Some(session) = &self.session else { return self.sweep(data).await };
-        let desk = data.backend().await?;
-        let session = desk.find(session).await?.id;
+        let backend = data.backend().await?;
+        let session = backend.find(session).await?.id;
         let (Some(id), Some(to)) = (&self.save, &self.to) else {
-            return list(&desk, session, data.json).await;
+            return list(&backend, session, data.json).await;
         };
         let id: AttachmentId = id.parse()?;
-        let saved = match desk {
+        let saved = match backend {
             CommandBackend::File(store) => {
                 let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
                 let attachments = Kept::new(store, contents, Limits::default());
@@ -119,8 +119,8 @@ async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Re
     saved
 }
 
-async fn list(desk: &CommandBackend, session: SessionId, json: bool) -> Result<(), Error> {
-    let attached = desk.attachments(session).await?;
+async fn list(backend: &CommandBackend, session: SessionId, json: bool) -> Result<(), Error> {
+    let attached = backend.attachments(session).await?;
     if attached.is_empty() && !json {
         terminal::note("· the session has no attachments of its own");
     }

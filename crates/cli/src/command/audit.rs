@@ -34,14 +34,14 @@ impl AuditArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let since = self.since.as_deref().map(|text| input::moment("--since", text, SystemClock.now()));
         let since = since.transpose()?.unwrap_or(Millis(0));
-        let desk = data.backend_for_all_orgs().await?;
+        let backend = data.backend_for_all_orgs().await?;
         let (rows, mut left) =
             (Limits::default().page_rows, self.limit.map_or(usize::MAX, NonZeroUsize::get));
         let mut after = self.after;
         loop {
             // One extra row shows whether there are more.
             let range = AuditRange { after, since, limit: left.saturating_add(1).min(rows) };
-            let page = desk.audit(range).await?;
+            let page = backend.audit(range).await?;
             for act in page.iter().take(left) {
                 self.print(act);
                 after = act.no;

@@ -67,11 +67,11 @@ impl BudgetsArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
             None => {
-                let purses = data.backend().await?.budgets().await?;
+                let budgets = data.backend().await?.budgets().await?;
                 if data.json {
-                    list_json(&purses);
+                    list_json(&budgets);
                 } else {
-                    list(&purses);
+                    list(&budgets);
                 }
                 Ok(())
             }
@@ -120,7 +120,7 @@ impl BudgetSetArgs {
     }
 }
 
-fn list_json(purses: &[BudgetAccountView]) {
+fn list_json(budgets: &[BudgetAccountView]) {
     for BudgetAccountView {
         org,
         name,
@@ -129,7 +129,7 @@ fn list_json(purses: &[BudgetAccountView]) {
         spent,
         reserved: held,
         lost,
-    } in purses
+    } in budgets
     {
         let (limit, by) = limit.as_ref().map(|EffectiveBudget { budget, by }| (budget, by)).unzip();
         terminal::json(&json!({
@@ -139,14 +139,14 @@ fn list_json(purses: &[BudgetAccountView]) {
     }
 }
 
-fn list(purses: &[BudgetAccountView]) {
-    if purses.is_empty() {
+fn list(budgets: &[BudgetAccountView]) {
+    if budgets.is_empty() {
         terminal::note("· no budget has been used or set yet");
         return;
     }
-    let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);
+    let width = budgets.iter().map(|budget| budget.name.chars().count()).max().unwrap_or(0).max(4);
     terminal::say(&format!("{:width$}  SPENT                          RESERVED             LIMIT", "NAME"));
-    for BudgetAccountView { name, effective: limit, spent, reserved: held, lost, .. } in purses {
+    for BudgetAccountView { name, effective: limit, spent, reserved: held, lost, .. } in budgets {
         let (spent, held) = (shown(spent), shown(held));
         let limit = limit.as_ref().map_or_else(|| "none".to_owned(), said);
         terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {limit}"));

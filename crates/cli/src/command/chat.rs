@@ -67,9 +67,9 @@ async fn talk(host: &TurnBackend, named: Option<SessionSelector>, data: &GlobalA
     terminal::note("· /help lists the commands");
     greet(&host.backend(), session.as_ref()).await?;
     loop {
-        let heard;
-        (keyboard, heard) = keyboard.next().await?;
-        match heard {
+        let input;
+        (keyboard, input) = keyboard.next().await?;
+        match input {
             KeyboardInput::Line(line) => match act(host, &mut session, &line).await {
                 Ok(ChatFlow::GoOn) => {}
                 Ok(ChatFlow::Leave) => break,
@@ -86,15 +86,15 @@ async fn talk(host: &TurnBackend, named: Option<SessionSelector>, data: &GlobalA
 }
 
 /// Prints what an existing session waits for.
-async fn greet(desk: &CommandBackend, session: Option<&SessionSelector>) -> Result<(), Error> {
+async fn greet(backend: &CommandBackend, session: Option<&SessionSelector>) -> Result<(), Error> {
     let Some(view) = (match session {
-        Some(named) => desk.find_named(named).await?,
+        Some(named) => backend.find_named(named).await?,
         None => None,
     }) else {
         return Ok(());
     };
     if let Some(active) = view.active {
-        for wait in question::waits(desk, active, &view.waits).await? {
+        for wait in question::waits(backend, active, &view.waits).await? {
             terminal::note(&format!("· {active} {wait}"));
         }
     }
@@ -111,16 +111,16 @@ async fn act(
     session: &mut Option<SessionSelector>,
     line: &str,
 ) -> Result<ChatFlow, Error> {
-    let desk = host.backend();
+    let backend = host.backend();
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (None, _) => {}
         (Some("/quit"), _) => return Ok(ChatFlow::Leave),
         (Some("/help"), _) => terminal::say(HELP),
-        (Some("/sessions"), _) => sessions::list(&desk, LISTED).await?,
-        (Some("/events"), _) => events(&desk, known(&desk, session.as_ref()).await?).await?,
+        (Some("/sessions"), _) => sessions::list(&backend, LISTED).await?,
+        (Some("/events"), _) => events(&backend, known(&backend, session.as_ref()).await?).await?,
         (Some("/fork"), at) => {
-            let fork = fork(&desk, known(&desk, session.as_ref()).await?, at).await?;
+            let fork = fork(&backend, known(&backend, session.as_ref()).await?, at).await?;
             *session = Some(SessionSelector::Id(fork));
             terminal::note(&format!("· session {fork}"));
         }
@@ -135,13 +135,13 @@ async fn act(
 
 /// Sends a line as the answer to the open question, or else as an input.
 async fn say(host: &TurnBackend, session: &mut Option<SessionSelector>, line: &str) -> Result<(), Error> {
-    let desk = host.backend();
+    let backend = host.backend();
     let found = match session {
-        Some(named) => desk.find_named(named).await?,
+        Some(named) => backend.find_named(named).await?,
         None => None,
     };
     let followed = match &found {
-        Some(view) if let Some(OpenQuestion { key, question }) = question::open(&desk, view).await? => {
+        Some(view) if let Some(OpenQuestion { key, question }) = question::open(&backend, view).await? => {
             host.resolve(&key, Resolution::Ok(question.answer(line))).await?;
             FollowedTurn { session: view.id, turn: key.turn, events: host.events(view.id, view.last.seq) }
         }
@@ -163,19 +163,19 @@ async fn say(host: &TurnBackend, session: &mut Option<SessionSelector>, line: &s
 }
 
 /// Returns the id of the session, once it has an input.
-async fn known(desk: &CommandBackend, session: Option<&SessionSelector>) -> Result<SessionId, Error> {
+async fn known(backend: &CommandBackend, session: Option<&SessionSelector>) -> Result<SessionId, Error> {
     let found = match session {
-        Some(named) => desk.find_named(named).await?,
+        Some(named) => backend.find_named(named).await?,
         None => None,
     };
     let nothing = || Error::new(Kind::SessionNotFound, "this session has no messages yet");
     found.map(|session| session.id).ok_or_else(nothing)
 }
 
-async fn events(desk: &CommandBackend, session: SessionId) -> Result<(), Error> {
+async fn events(backend: &CommandBackend, session: SessionId) -> Result<(), Error> {
     let mut after = Seq(0);
     loop {
-        let page = desk.records(session, after, Limits::default().page_rows).await?;
+        let page = backend.records(session, after, Limits::default().page_rows).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.seq;
         for record in &page {
@@ -184,12 +184,12 @@ async fn events(desk: &CommandBackend, session: SessionId) -> Result<(), Error> 
     }
 }
 
-async fn fork(desk: &CommandBackend, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
+async fn fork(backend: &CommandBackend, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
     let number = at.map(str::parse).transpose().map_err(|_| {
         let detail = format!("expected a message's number after /fork, got `{}`", at.unwrap_or_default());
         Error::new(Kind::InputInvalid, detail)
     })?;
-    desk.fork(from, number.map(Seq), (None, None)).await
+    backend.fork(from, number.map(Seq), None, None).await
 }
 
 /// Reads lines from a terminal with history, or from a pipe.
@@ -221,7 +221,7 @@ impl LineReader {
     async fn next(self) -> Result<(Self, KeyboardInput), Error> {
         let waited = tokio::task::spawn_blocking(move || {
             let mut keyboard = self;
-            let heard = match keyboard.editor.readline(PROMPT) {
+            let input = match keyboard.editor.readline(PROMPT) {
                 Ok(line) => {
                     // Failing to add to the history is not an error.
                     let _ = keyboard.editor.add_history_entry(&line);
@@ -231,7 +231,7 @@ impl LineReader {
                 Err(ReadlineError::Eof) => KeyboardInput::End,
                 Err(cause) => return Err(no_terminal(cause)),
             };
-            Ok((keyboard, heard))
+            Ok((keyboard, input))
         });
         waited.await.map_err(|cause| {
             Error::new(Kind::Internal, format!("the thread that reads input stopped: {cause}"))

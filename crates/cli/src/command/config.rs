@@ -111,8 +111,8 @@ async fn check_agent(document: &Document, data: &GlobalArgs) -> Result<ExitCode,
     }
     let usual = ConfigFile::of(None);
     let path = document.path();
-    let staff = AgentSources::read(&usual)?.with_stored(data).await?;
-    let made = staff.in_file(path, None).map_err(|error| placed(document, &[], &error));
+    let sources = AgentSources::read(&usual)?.with_stored(data).await?;
+    let made = sources.in_file(path, None).map_err(|error| placed(document, &[], &error));
     let made = made.and_then(|LayeredAgent { agent, layers }| {
         let pinned =
             validated_package(&agent, &usual).map_err(|error| document.invalid(&[], &said(&error)))?;
@@ -219,15 +219,15 @@ async fn found(
     let engaged = cedar::add_policies(Outlast::ephemeral(), Some(document)).map(drop);
     mistakes.extend(engaged.err().map(|error| placed(document, &["cedar"], &error)));
     let mut warnings = Vec::new();
-    let staff = AgentSources::of(Some(document.clone()))?.with_stored(data).await?;
-    let below = layer_errors(document, &staff.registry)?;
+    let sources = AgentSources::of(Some(document.clone()))?.with_stored(data).await?;
+    let below = layer_errors(document, &sources.registry)?;
     // An error in a harness or capability is reported there, not again for each agent that uses it.
     let is_below = |mistake: &Error| {
         below.iter().any(|other| without_place(document, other) == without_place(document, mistake))
     };
     for name in document.names(&["agents"])? {
         let at = ["agents", name.as_str()];
-        match staff.named(&name, None).map_err(|error| placed(document, &at, &error)) {
+        match sources.named(&name, None).map_err(|error| placed(document, &at, &error)) {
             Err(mistake) if is_below(&mistake) => {}
             Err(mistake) => mistakes.push(mistake),
             // Without any provider, every model would be unknown.
@@ -242,8 +242,8 @@ async fn found(
     }
     mistakes.extend(below);
     // Several parts read the same table, and each reports its errors.
-    let mut told = BTreeSet::new();
-    mistakes.retain(|mistake| told.insert(mistake.detail().to_owned()));
+    let mut seen = BTreeSet::new();
+    mistakes.retain(|mistake| seen.insert(mistake.detail().to_owned()));
     Ok(ConfigFindings { mistakes, warnings })
 }
 

@@ -23,9 +23,9 @@ pub(crate) struct ContextArgs {
 
 impl ContextArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let session = desk.find(&self.session).await?;
-        let shown = desk.context(&session, &self.head).await?;
+        let backend = data.backend().await?;
+        let session = backend.find(&self.session).await?;
+        let shown = backend.context(&session, &self.head).await?;
         if self.json {
             as_json(&shown);
         } else {

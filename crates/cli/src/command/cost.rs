@@ -43,9 +43,9 @@ enum CostGrouping {
 
 impl CostArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
+        let backend = data.backend().await?;
         let session = match &self.session {
-            Some(session) => Some(desk.find(session).await?.id),
+            Some(session) => Some(backend.find(session).await?.id),
             None => None,
         };
         let by = match self.by {
@@ -57,7 +57,7 @@ impl CostArgs {
             CostGrouping::Day => CostDimension::Day,
             CostGrouping::Turn => CostDimension::Turn,
         };
-        let spent = desk.spent(session, by).await?;
+        let spent = backend.spent(session, by).await?;
         if self.json {
             for (name, spent) in &spent {
                 let CostTotals { replies, usage, cost, unpriced, estimated } = spent;

@@ -80,13 +80,13 @@ impl DoctorArgs {
 
     /// Builds every agent as a worker would, and reports those that fail. A worker leaves them out.
     async fn agents(&self, report: &mut DoctorReport, data: &GlobalArgs) -> Result<(), Error> {
-        let staff = AgentSources::read(&self.configuration)?.with_stored(data).await?;
-        for name in staff.names() {
-            let made = staff
+        let sources = AgentSources::read(&self.configuration)?.with_stored(data).await?;
+        for name in sources.names() {
+            let made = sources
                 .named(name, None)
                 .and_then(|member| validated_package(&member.agent, &self.configuration));
             if let Err(error) = made {
-                let what = format!("the agent {name} ({}) cannot be built: {error}", staff.source(name));
+                let what = format!("the agent {name} ({}) cannot be built: {error}", sources.source(name));
                 report.wrong(&what, "a running server keeps the previous version; fix this one");
             }
         }
@@ -102,7 +102,7 @@ impl DoctorArgs {
     ) -> Result<(), Error> {
         // Nothing refers to this content, so the next sweep deletes it.
         const PROBE: &[u8] = b"outlast doctor was here";
-        let kept = match data.contents(store, &self.configuration).await {
+        let opened = match data.contents(store, &self.configuration).await {
             Ok(None) => {
                 fact("attachments", "in the database");
                 return Ok(());
@@ -113,7 +113,7 @@ impl DoctorArgs {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = kept {
+        if let Err(error) = opened {
             report.wrong(&error.to_string(), &format!("outlast explain {}", error.kind().code()));
         }
         Ok(())
@@ -220,18 +220,21 @@ async fn database(report: &mut DoctorReport, data: &GlobalArgs, store: &SqliteSt
 
 /// Lists payments whose end the payment authority has not confirmed.
 async fn payments(report: &mut DoctorReport, store: &SqliteStore) -> Result<(), Error> {
-    let owed = store.owed(Limits::default().page_rows).await?;
+    let pending = store.pending_payments(Limits::default().page_rows).await?;
     fact(
         "payments",
-        &format!("{} not yet confirmed by the payment authority", count(owed.len(), "payment", "payments")),
+        &format!(
+            "{} not yet confirmed by the payment authority",
+            count(pending.len(), "payment", "payments")
+        ),
     );
-    for PendingPayment { session, payment, since, attempts, due_at, failure, .. } in owed {
+    for PendingPayment { session, payment, since, attempts, due_at, failure, .. } in pending {
         let Payment { id, order: PaymentOrder { payee, amount, .. }, state, .. } = payment;
         let end = if state == PaymentState::Settling { "paid" } else { "freed" };
         let why = failure.map_or_else(String::new, |failure| format!(", last failure: {failure}"));
-        let told = format!("attempted {}{why}", count(attempts as usize, "time", "times"));
+        let summary = format!("attempted {}{why}", count(attempts as usize, "time", "times"));
         let what = format!(
-            "{id} ({amount} to {payee}, {session}) should have been {end} since {}, {told}",
+            "{id} ({amount} to {payee}, {session}) should have been {end} since {}, {summary}",
             when(since)
         );
         let remedy = format!("a worker with the payment authority retries, next at {}", when(due_at));
@@ -278,9 +281,9 @@ async fn sessions(report: &mut DoctorReport, store: &SqliteStore, living: usize)
         }
     }
     let more = if counted < COUNTED { "" } else { "at least " };
-    let told =
+    let summary =
         SessionState::ALL.map(|state| format!("{} {}", counts[state as usize], state.name())).join(", ");
-    fact("sessions", &format!("{more}{told}"));
+    fact("sessions", &format!("{more}{summary}"));
     fact("stuck", &format!("{more}{}", count(stuck, "turn", "turns")));
     if stuck > 0 {
         report.open(

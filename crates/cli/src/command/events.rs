@@ -31,18 +31,18 @@ pub(crate) struct EventsArgs {
 
 impl EventsArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let session = desk.find(&self.session).await?.id;
+        let backend = data.backend().await?;
+        let session = backend.find(&self.session).await?.id;
         let rows = Limits::default().page_rows;
         let mut after = Seq(self.after);
         let mut seen = None;
         loop {
-            let changes = match &desk {
+            let changes = match &backend {
                 CommandBackend::File(store) => store.changes().await?,
                 CommandBackend::Server(_) => 0,
             };
             while seen != Some(changes) {
-                let page = desk.records(session, after, rows).await?;
+                let page = backend.records(session, after, rows).await?;
                 if page.len() < rows {
                     seen = Some(changes);
                 }
@@ -54,7 +54,7 @@ impl EventsArgs {
             if !self.follow {
                 return Ok(());
             }
-            if let CommandBackend::Server(client) = &desk {
+            if let CommandBackend::Server(client) = &backend {
                 return self
                     .follow(session, SessionEvents::Server(Box::new(client.follow(session, after))))
                     .await;

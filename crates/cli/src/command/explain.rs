@@ -36,8 +36,8 @@ impl ExplainArgs {
 
 /// Returns the first sentence of the section "What happened".
 fn what(kind: Kind) -> String {
-    let (_, told) = kind.page().split_once("## What happened").unwrap_or_default();
-    let told = told.trim().replace('\n', " ");
-    let end = told.find(". ").map_or(told.len(), |end| end + 1);
-    told[..end].to_owned()
+    let (_, section) = kind.page().split_once("## What happened").unwrap_or_default();
+    let section = section.trim().replace('\n', " ");
+    let end = section.find(". ").map_or(section.len(), |end| end + 1);
+    section[..end].to_owned()
 }

@@ -167,7 +167,7 @@ async fn check(data: &GlobalArgs) -> Result<(), Error> {
 async fn opened(data: &GlobalArgs, key: &str) -> Result<CallerIdentity, Error> {
     let store = data.operator()?;
     let access = store.authenticate(key.trim().parse()?, SystemClock.now()).await?;
-    let org = store.org(access.reach.home()).await?;
+    let org = store.org(access.visibility.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
     Ok(CallerIdentity { org: org.id, name: org.name.to_string(), by, scopes })
 }

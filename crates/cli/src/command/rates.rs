@@ -53,11 +53,11 @@ fn list(rates: &[RateView], now: Millis) {
     terminal::say(&format!("{:width$}  FREE    EVERY       CALLS     REJECTED  NEXT", "NAME"));
     for rate in rates {
         let RateView { name, every, burst, state: standing, taken, refused, .. } = rate;
-        let room = format!("{}/{burst}", rate.calls_available(now));
+        let free = format!("{}/{burst}", rate.calls_available(now));
         let next = Millis(standing.next.max(standing.queue_end).div_ceil(1_000));
         let next = if next <= now { "now".to_owned() } else { when(next) };
         let every = seconds(*every);
-        terminal::say(&format!("{name:width$}  {room:<6}  {every:<10}  {taken:>5}  {refused:>11}  {next}"));
+        terminal::say(&format!("{name:width$}  {free:<6}  {every:<10}  {taken:>5}  {refused:>11}  {next}"));
     }
 }
 

@@ -97,8 +97,8 @@ impl RerunArgs {
         if let Some(client) = data.client()? {
             return self.there(client, of, prompt).await;
         }
-        let staff = self.agent.sources(data).await?;
-        let agent = self.agent.in_memory_builder(&staff)?;
+        let sources = self.agent.sources(data).await?;
+        let agent = self.agent.in_memory_builder(&sources)?;
         let agent = match prompt {
             Some(prompt) => agent.system(prompt),
             None => agent,

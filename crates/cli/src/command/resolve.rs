@@ -58,11 +58,11 @@ impl ResolveArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let key: CompletionKey = self.key.parse()?;
         let resolution = self.how.resolution()?;
-        let desk = data.backend().await?;
-        if let CommandBackend::File(_) = desk {
+        let backend = data.backend().await?;
+        if let CommandBackend::File(_) = backend {
             key.check(&data.operator()?.secret().await?)?;
         }
-        let ResolveResult { first, is_yours: yours } = desk.resolve(&key, resolution).await?;
+        let ResolveResult { first, is_yours: yours } = backend.resolve(&key, resolution).await?;
         if data.json {
             terminal::json(&json!({ "turn": key.turn, "yours": yours, "first": first }));
             return Ok(());

@@ -26,12 +26,12 @@ pub(crate) struct SearchArgs {
 
 impl SearchArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
+        let backend = data.backend().await?;
         let session = match &self.session {
-            Some(session) => Some(desk.find(session).await?.id),
+            Some(session) => Some(backend.find(session).await?.id),
             None => None,
         };
-        let found = desk.search(&self.words.join(" "), session, self.limit).await?;
+        let found = backend.search(&self.words.join(" "), session, self.limit).await?;
         if found.is_empty() && !self.json {
             terminal::note("· no message has all of these words");
         }

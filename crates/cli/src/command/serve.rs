@@ -72,32 +72,32 @@ impl ServeArgs {
     /// Creates the server, on the socket of the old server if it takes over.
     async fn server(&self, outlast: &Outlast, taken: Option<&InheritedSocket>) -> Result<Server, Error> {
         let runtime = outlast.runtime();
-        let local = Access::to(runtime.access().reach.home()).by(terminal_user());
+        let local = Access::to(runtime.access().visibility.home()).by(terminal_user());
         let server = match taken {
             Some(taken) => Server::from_socket(runtime, taken.socket()?, local).await?,
             None => Server::bind(runtime, self.listen, local).await?,
         };
-        let told = self.agent.options.configuration.server()?;
-        let url = told.public_url()?;
+        let settings = self.agent.options.configuration.server()?;
+        let url = settings.public_url()?;
         let usual = ServerLimits::default();
         let limits = ServerLimits {
-            requests_per_minute: told.requests_per_minute,
-            wrong_keys_per_minute: told.wrong_keys_per_minute.unwrap_or(usual.wrong_keys_per_minute),
+            requests_per_minute: settings.requests_per_minute,
+            wrong_keys_per_minute: settings.wrong_keys_per_minute.unwrap_or(usual.wrong_keys_per_minute),
             ..usual
         };
         let limits = limits.within_files(raise_files());
         let server = server
-            .origin_policy(|door| self.configure_access(door, url.as_ref()))
+            .origin_policy(|policy| self.configure_access(policy, url.as_ref()))
             .limits(limits)
             .worker_metrics(exposition);
         let first = runtime.agents().iter().find(|agent| agent.first).map(|agent| agent.name.clone());
-        let staff = Arc::new(AgentSources::read(&self.agent.options.configuration)?);
-        Ok(server.rerunner(rerunner(self.agent.clone(), first, staff, outlast.store().clone())))
+        let sources = Arc::new(AgentSources::read(&self.agent.options.configuration)?);
+        Ok(server.rerunner(rerunner(self.agent.clone(), first, sources, outlast.store().clone())))
     }
 
-    fn configure_access(&self, door: OriginPolicy, url: Option<&PublicUrl>) -> OriginPolicy {
-        let without_key = door.without_key.filter(|_| !self.require_key);
-        let mut hosts = door.hosts;
+    fn configure_access(&self, policy: OriginPolicy, url: Option<&PublicUrl>) -> OriginPolicy {
+        let without_key = policy.without_key.filter(|_| !self.require_key);
+        let mut hosts = policy.hosts;
         hosts.extend(self.allow_host.iter().cloned());
         // An empty list allows every host name and must stay empty.
         if !hosts.is_empty() {
@@ -163,13 +163,13 @@ async fn serve(
 fn rerunner(
     agent: AgentArgs,
     first: Option<String>,
-    staff: Arc<AgentSources>,
+    sources: Arc<AgentSources>,
     store: Arc<dyn Store>,
 ) -> Rerunner {
     Arc::new(move |again: RerunRequest| {
-        let (agent, first, staff, store) = (agent.clone(), first.clone(), staff.clone(), store.clone());
+        let (agent, first, sources, store) = (agent.clone(), first.clone(), sources.clone(), store.clone());
         Box::pin(async move {
-            let staff = AgentSources::clone(&staff).with_stored_in(store.as_ref()).await?;
+            let sources = AgentSources::clone(&sources).with_stored_in(store.as_ref()).await?;
             let RerunRequest {
                 org,
                 within,
@@ -184,7 +184,7 @@ fn rerunner(
             let model = model.map(|model| model.parse()).transpose()?;
             // The first agent may come from a file, which its name alone does not find.
             let who = who.filter(|who| first.as_ref() != Some(who));
-            let builder = agent.with_agent_and_model(who, model)?.in_memory_builder(&staff)?;
+            let builder = agent.with_agent_and_model(who, model)?.in_memory_builder(&sources)?;
             let builder = prompt.iter().fold(builder, |builder, prompt| builder.system(prompt.as_str()));
             let rerun = Rerun::new(Cursor::new(archive)).as_org(org).timeout(within);
             let rerun = rerun.from(from.as_deref().map(str::parse).transpose()?.unwrap_or_default());

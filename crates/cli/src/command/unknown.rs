@@ -93,13 +93,13 @@ impl SettleArgs {
             Some(json) => OutcomeVerdict::Happened(ToolResult::Ok(input::json("--happened", &json)?)),
             None => OutcomeVerdict::DidNotHappen,
         };
-        let told = formatting::verdict(&verdict);
+        let outcome = formatting::verdict(&verdict);
         let session = data.backend().await?.settle(call, verdict).await?;
         if data.json {
             terminal::json(&json!({ "call": call, "session": session }));
             return Ok(());
         }
-        terminal::say(&format!("settled in {session}: {told}"));
+        terminal::say(&format!("settled in {session}: {outcome}"));
         Ok(())
     }
 }

@@ -17,18 +17,18 @@ pub(crate) struct VerifyArgs {
 impl VerifyArgs {
     /// Runs the command. After a damaged session, the others are still checked.
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend_for_all_orgs().await?;
+        let backend = data.backend_for_all_orgs().await?;
         if let Some(text) = self.session {
-            return verify(&desk, desk.find(&text).await?.id).await;
+            return verify(&backend, backend.find(&text).await?.id).await;
         }
-        let sessions = desk.all().await?;
+        let sessions = backend.all().await?;
         let (mut looked, mut damaged, mut first) = (0, 0, None);
         for session in &sessions {
             terminal::bar(looked, sessions.len() as u64, "sessions");
             looked += 1;
-            if let Err(error) = verify(&desk, *session).await {
+            if let Err(error) = verify(&backend, *session).await {
                 damaged += 1;
-                told(*session, Err(&error));
+                print_result(*session, Err(&error));
                 first.get_or_insert(error);
             }
         }
@@ -38,13 +38,13 @@ impl VerifyArgs {
     }
 }
 
-async fn verify(desk: &CommandBackend, session: SessionId) -> Result<(), Error> {
-    let records = desk.verify(session).await?;
-    told(session, Ok(records));
+async fn verify(backend: &CommandBackend, session: SessionId) -> Result<(), Error> {
+    let records = backend.verify(session).await?;
+    print_result(session, Ok(records));
     Ok(())
 }
 
-fn told(session: SessionId, found: Result<u64, &Error>) {
+fn print_result(session: SessionId, found: Result<u64, &Error>) {
     terminal::progress(None);
     match found {
         _ if terminal::is_json() => {

@@ -45,17 +45,17 @@ pub(crate) struct WatchArgs {
 
 impl WatchArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let mut rows = WatchRows::of(&desk).await?;
+        let backend = data.backend().await?;
+        let mut rows = WatchRows::of(&backend).await?;
         if self.once {
             rows.all().for_each(|row| print(row, data.json));
             return Ok(());
         }
         if data.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return lines(&desk, &mut rows, data.json).await;
+            return lines(&backend, &mut rows, data.json).await;
         }
         let mut terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
-        let watched = on_screen(&desk, rows, &mut terminal).await;
+        let watched = on_screen(&backend, rows, &mut terminal).await;
         ratatui::restore();
         watched
     }
@@ -66,7 +66,7 @@ fn no_terminal(cause: &io::Error) -> Error {
 }
 
 /// Prints the sessions and all their changes as lines.
-async fn lines(desk: &CommandBackend, rows: &mut WatchRows, json: bool) -> Result<(), Error> {
+async fn lines(backend: &CommandBackend, rows: &mut WatchRows, json: bool) -> Result<(), Error> {
     rows.all().for_each(|row| print(row, json));
     let mut stop = Box::pin(interrupt());
     loop {
@@ -74,7 +74,7 @@ async fn lines(desk: &CommandBackend, rows: &mut WatchRows, json: bool) -> Resul
             () = &mut stop => return Ok(()),
             () = tokio::time::sleep(LOOK_AGAIN) => {}
         }
-        for session in rows.refresh(desk).await? {
+        for session in rows.refresh(backend).await? {
             if let Some(row) = rows.find(session) {
                 print(row, json);
             }
@@ -161,7 +161,7 @@ impl WatchScreen {
 }
 
 async fn on_screen(
-    desk: &CommandBackend,
+    backend: &CommandBackend,
     mut rows: WatchRows,
     terminal: &mut DefaultTerminal,
 ) -> Result<(), Error> {
@@ -181,17 +181,17 @@ async fn on_screen(
                     WatchAction::Leave => return Ok(()),
                     WatchAction::Open(session) => {
                         (screen.open, screen.back) = (Some(LiveSession::of(session)), 0);
-                        feed = Some(SessionFeed::of(desk, session));
+                        feed = Some(SessionFeed::of(backend, session));
                     }
                     WatchAction::Close => (screen.open, feed) = (None, None),
                 }
             }
-            heard = next(feed.as_mut()) => match (heard, &mut screen.open) {
+            received = next(feed.as_mut()) => match (received, &mut screen.open) {
                 (Ok(events), Some(live)) => events.iter().for_each(|event| live.take(event)),
                 (Ok(_), None) => {}
                 (Err(error), _) => (screen.message, feed) = (error.to_string(), None),
             },
-            _ = clock.tick() => match timeout(PATIENCE, rows.refresh(desk)).await.unwrap_or_else(|_| late()) {
+            _ = clock.tick() => match timeout(PATIENCE, rows.refresh(backend)).await.unwrap_or_else(|_| late()) {
                 Ok(_) => {
                     screen.message.clear();
                     screen.take(rows.all().cloned().collect());

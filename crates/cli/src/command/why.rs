@@ -24,22 +24,22 @@ pub(crate) struct WhyArgs {
 
 impl WhyArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let why = desk.why(&self.what).await?;
+        let backend = data.backend().await?;
+        let why = backend.why(&self.what).await?;
         let durability = match self.what.parse() {
-            Ok(turn) => Some(desk.durability(turn).await?),
+            Ok(turn) => Some(backend.durability(turn).await?),
             Err(_) => None,
         };
         if self.json {
             let mut json = as_json(&why);
             if let Some(durability) = durability {
-                json["durability"] = kept_json(durability);
+                json["durability"] = durability_json(durability);
             }
             terminal::json(&json);
         } else {
             print(&why, data);
             if let Some(durability) = durability {
-                terminal::say(&format!("  {}", kept(durability)));
+                terminal::say(&format!("  {}", durability_text(durability)));
             }
         }
         Ok(())
@@ -49,7 +49,7 @@ impl WhyArgs {
 fn print(why: &WaitExplanation, data: &GlobalArgs) {
     let what = why.turn.map_or_else(|| why.session.to_string(), |turn| turn.to_string());
     let since = formatting::when(why.since);
-    terminal::say(&match &why.standing {
+    terminal::say(&match &why.progress {
         TurnProgress::Rests => format!("{what} has been idle since {since}; send an input to continue"),
         TurnProgress::Ended(end) => format!("{what} ended at {since}: {}", formatting::end(end)),
         TurnProgress::Behind(turn) => {
@@ -94,15 +94,15 @@ fn print(why: &WaitExplanation, data: &GlobalArgs) {
 }
 
 /// Formats the cost of a turn's durability so far.
-fn kept(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> String {
+fn durability_text(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> String {
     let records = formatting::count(records, "record", "records");
-    let kept = format!("durable so far: {records}, {}", formatting::count(bytes, "byte", "bytes"));
-    let Some(WriteCount { commits, waited }) = writes else { return kept };
+    let summary = format!("durable so far: {records}, {}", formatting::count(bytes, "byte", "bytes"));
+    let Some(WriteCount { commits, waited }) = writes else { return summary };
     let commits = formatting::count(usize::try_from(commits).unwrap_or(usize::MAX), "write", "writes");
-    format!("{kept}, {commits}, at least {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
+    format!("{summary}, {commits}, at least {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
 }
 
-fn kept_json(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> Value {
+fn durability_json(TurnDurabilityCost { records, bytes, writes }: TurnDurabilityCost) -> Value {
     let mut json = json!({ "records": records, "bytes": bytes });
     if let Some(WriteCount { commits, waited }) = writes {
         (json["commits"], json["waited_ms"]) =
@@ -142,14 +142,14 @@ fn wait_text(blocked: &BlockingWait, turn: &str, data: &GlobalArgs) -> String {
             let last = failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
             format!("`{name}` does not answer{last}; next attempt{at}; to retry now: outlast retry {turn}")
         }
-        Unblocker::Budget(Some(purse)) => format!("{what}; to raise it: outlast budgets set {purse}"),
+        Unblocker::Budget(Some(budget)) => format!("{what}; to raise it: outlast budgets set {budget}"),
         Unblocker::Budget(None) => format!("{what}; to raise it: outlast budgets"),
         Unblocker::Retry => format!("Outlast retries{at}; once the cause is fixed: outlast retry {turn}"),
     }
 }
 
 fn as_json(why: &WaitExplanation) -> Value {
-    let WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
+    let WaitExplanation { session, turn, progress, since, waits, queued, last } = why;
     let waits: Vec<Value> = waits
         .iter()
         .map(|BlockingWait { wait, since, call, unblocked_by: mover }| {
@@ -161,7 +161,7 @@ fn as_json(why: &WaitExplanation) -> Value {
                 Unblocker::Completion(key) => {
                     json["completion"] = json!(key.as_ref().map(ToString::to_string));
                 }
-                Unblocker::Budget(purse) => json["budget"] = json!(purse),
+                Unblocker::Budget(budget) => json["budget"] = json!(budget),
                 Unblocker::Provider { name, failure } => {
                     (json["provider"], json["failure"]) = (json!(name), json!(failure));
                 }
@@ -170,12 +170,12 @@ fn as_json(why: &WaitExplanation) -> Value {
             json
         })
         .collect();
-    let mut json = json!({ "session": session, "turn": turn, "standing": standing.name(), "since": since,
+    let mut json = json!({ "session": session, "turn": turn, "standing": progress.name(), "since": since,
         "waits": waits, "queued": queued });
     if let Some((turn, end)) = last {
         (json["last_turn"], json["last_end"]) = (json!(turn), json!(end));
     }
-    match standing {
+    match progress {
         TurnProgress::Ended(end) => json["end"] = json!(end),
         TurnProgress::Behind(turn) => json["behind"] = json!(turn),
         TurnProgress::Driven { worker, doing } => {

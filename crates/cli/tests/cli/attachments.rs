@@ -21,11 +21,11 @@ fn with_folder() -> Place {
 }
 
 /// Returns the doctor's lines about attachments, without messages of the operating system.
-fn told(place: &Place, doctor: &[&str]) -> String {
+fn report(place: &Place, doctor: &[&str]) -> String {
     let text = place.show(&place.output(doctor));
-    let told =
+    let report =
         |line: &&str| ["attachments", "wrong", "nothing", "exit"].iter().any(|name| line.starts_with(name));
-    let lines = text.lines().filter(told).map(|line| line.split(" content: ").next().unwrap());
+    let lines = text.lines().filter(report).map(|line| line.split(" content: ").next().unwrap());
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -149,7 +149,7 @@ fn missing_attachment_store_is_rejected_before_any_write() {
     expect![[r#"
         wrong config.invalid: expected `file:///path` or `s3://bucket/prefix` as the store of attachments, got `gs://bucket`: outlast explain config.invalid
         exit 1"#]]
-    .assert_eq(&told(&place, &["doctor", "--attachments", "gs://bucket"]));
+    .assert_eq(&report(&place, &["doctor", "--attachments", "gs://bucket"]));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn s3_stores_attachments_and_outages_are_reported() {
         "#]],
     );
     assert_eq!(fs::read_to_string(place.path().join("copy.txt")).unwrap(), "twelve words");
-    let doctor = || told(&place, &["doctor"]);
+    let doctor = || report(&place, &["doctor"]);
     expect![[r#"
         attachments s3://files/agents at ENDPOINT
         nothing is wrong"#]]
@@ -211,10 +211,10 @@ fn attachment_behind_a_symbolic_link_is_refused() {
     {
         let output = place.output(&["run", "see", "--attach", path, "--script", "script.txt"]);
         assert!(!output.status.success());
-        let told = String::from_utf8(output.stderr).unwrap();
+        let report = String::from_utf8(output.stderr).unwrap();
         assert!(
-            told.contains("is a symbolic link or goes through one") && told.contains("io.failed"),
-            "{told}"
+            report.contains("is a symbolic link or goes through one") && report.contains("io.failed"),
+            "{report}"
         );
     }
     let plain = place.output(&["run", "see", "--attach", "work/../work/plain.txt", "--script", "script.txt"]);
@@ -236,6 +236,6 @@ fn output_of_a_command_is_attached() {
     }
     let output = bash.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", place.show(&output));
-    let told = place.show(&place.output(&["attachments", "ann"]));
-    assert!(told.contains("text/plain 5 bytes"), "{told}");
+    let report = place.show(&place.output(&["attachments", "ann"]));
+    assert!(report.contains("text/plain 5 bytes"), "{report}");
 }

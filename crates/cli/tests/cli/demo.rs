@@ -9,8 +9,8 @@ fn demo_keeps_its_guarantees_over_five_kills() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let kills = text.lines().filter(|line| line.contains("SIGKILL  ")).count();
     assert!(kills >= 5, "{text}");
-    let kept: Vec<&str> = text.lines().filter(|line| line.ends_with('✓')).collect();
-    assert_eq!(kept.len(), 4, "{text}");
+    let passed: Vec<&str> = text.lines().filter(|line| line.ends_with('✓')).collect();
+    assert_eq!(passed.len(), 4, "{text}");
     let again = place.output(&["demo", "--dir", "demo"]);
     assert_eq!(again.status.code(), Some(1), "a directory that is not empty is refused");
 }

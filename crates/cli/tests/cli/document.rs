@@ -38,10 +38,10 @@ fn fuzzed_requests_get_documented_responses() {
         .args(["--max-examples", "10", "--seed", "1", "--no-color"])
         .output()
         .expect("`cargo xtask test` installs schemathesis");
-    let told = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{told}");
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{output}");
     for phase in ["Examples", "Coverage", "Fuzzing", "Stateful"] {
-        assert!(told.contains(&format!("✅ {phase}")), "{told}");
+        assert!(output.contains(&format!("✅ {phase}")), "{output}");
     }
     server.kill();
 }

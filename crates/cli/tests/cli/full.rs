@@ -76,7 +76,7 @@ impl Drop for SmallDisk {
 }
 
 /// Returns the standard error and the exit code.
-fn told(place: &Place, output: Output) -> String {
+fn shown(place: &Place, output: Output) -> String {
     place.show(&Output { stdout: Vec::new(), ..output })
 }
 
@@ -138,7 +138,7 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
         |   read on with: outlast explain store.full
         exit 1
     "#]]
-    .assert_eq(&told(&disk.0, cut));
+    .assert_eq(&shown(&disk.0, cut));
     disk.check(
         "verify ann",
         &expect![[r#"

@@ -7,7 +7,7 @@ name = "clerk"
 
 [[tools]]
 name = "pay"
-description = "Pays somebody."
+description = "Pays a person."
 command = ["tee", "-a", "paid"]
 "#;
 

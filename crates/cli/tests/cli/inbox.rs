@@ -13,7 +13,7 @@ name = "clerk"
 
 [[tools]]
 name = "pay"
-description = "Pays somebody."
+description = "Pays a person."
 command = ["tee", "-a", "paid"]
 input = { type = "object", properties = { to = { type = "string" }, euros = { type = "integer" } }, required = ["to", "euros"] }
 
@@ -177,7 +177,7 @@ fn inbox_validates_edited_arguments_against_the_schema() {
     place.write_program("wrong.sh", r#"sed -i 's/500/"much"/' "$1""#);
     place.write_program("broken.sh", r#"echo nonsense > "$1""#);
     place.write_program("right.sh", r#"sed -i 's/500/50/' "$1""#);
-    for (editor, told) in [
+    for (editor, message) in [
         ("true", "the arguments were not changed, so nothing was decided"),
         ("./broken.sh", "the edited text is not valid JSON"),
         ("./wrong.sh", "tool.args_invalid"),
@@ -187,7 +187,7 @@ fn inbox_validates_edited_arguments_against_the_schema() {
         let mut screen = Screen::open(&place, &["approvals", "--by", "ann"]);
         screen.until("tool: pay");
         screen.press("e");
-        screen.until(told);
+        screen.until(message);
         screen.leave();
     }
     work(&place);

@@ -36,7 +36,7 @@ private = ["{}"]
 
 [[tools]]
 name = "pay"
-description = "Pays somebody."
+description = "Pays a person."
 command = ["tee", "-a", "paid"]
 input = {{ type = "object", properties = {{ to = {{ type = "string" }}, euros = {{ type = "integer" }} }} }}
 
@@ -53,8 +53,8 @@ then = "allow"
 }
 
 fn pages() -> Playback {
-    Playback::with_selector(|_, heard| {
-        let which = heard.path.trim_start_matches('/').parse::<usize>();
+    Playback::with_selector(|_, request| {
+        let which = request.path.trim_start_matches('/').parse::<usize>();
         let page = which.ok().and_then(|which| PAYLOADS.get(which).copied()).unwrap_or(KEPT);
         ResponseScript::answer(200, &[("content-type", "text/plain")], page)
     })

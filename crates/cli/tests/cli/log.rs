@@ -26,7 +26,7 @@ fn logging_is_off_by_default() {
     let quiet = place.output(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
     assert_eq!(quiet.stderr, b"");
     place.set("OUTLAST_LOG", "text");
-    let told = place.output(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
-    let told = String::from_utf8(told.stderr).unwrap();
-    assert!(told.contains("the turn ended") && !told.contains('\u{1b}'), "{told}");
+    let output = place.output(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
+    let output = String::from_utf8(output.stderr).unwrap();
+    assert!(output.contains("the turn ended") && !output.contains('\u{1b}'), "{output}");
 }

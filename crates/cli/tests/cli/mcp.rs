@@ -1,7 +1,7 @@
 //! Tests of MCP servers as an agent's tools: real ones, and ones that die, hang, lie and change.
 mod offers;
 #[cfg(target_os = "linux")]
-mod walls;
+mod sandboxed;
 
 use crate::place::Place;
 use expect_test::{Expect, expect};
@@ -372,10 +372,10 @@ fn mcp_tool_needs_approval_unless_pure_or_allowed() {
         accept(&place);
         place.set_script("call plain.echo {\"text\": \"hi\"}\n---\nsay done");
         let output = place.output(&["run", "go", "--agent", "agent.toml", "--script", "script.txt"]);
-        let told = place.show(&output);
-        assert!(told.contains(said), "{settings}\n{told}");
+        let shown = place.show(&output);
+        assert!(shown.contains(said), "{settings}\n{shown}");
         let asked = said == "waits for an approval";
-        assert_eq!(told.contains("plain.echo →"), !asked, "{settings}\n{told}");
+        assert_eq!(shown.contains("plain.echo →"), !asked, "{settings}\n{shown}");
     }
 }
 

@@ -10,7 +10,7 @@ const AGENT: &str = r#"
 name = "clerk"
 [[tools]]
 name = "pay"
-description = "Pays somebody."
+description = "Pays a person."
 command = ["tee", "-a", "paid"]
 [[rules]]
 name = "large"
@@ -49,12 +49,12 @@ fn place() -> Place {
 }
 
 /// An HTTP server that is killed when dropped.
-struct Serving {
+struct RunningServer {
     child: Child,
     url: String,
 }
 
-impl Serving {
+impl RunningServer {
     fn start(place: &Place, more: &[&str]) -> Self {
         let args = ["serve", "--listen", "127.0.0.1:0", "--agent", "clerk.toml", "--script", "script.txt"];
         let args: Vec<&str> = args.iter().chain(more).copied().collect();
@@ -67,7 +67,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         // It may already be dead.
         let _ = self.child.kill();
@@ -85,7 +85,7 @@ fn client(place: &Place, plan: &Value, server: &[&str]) -> Command {
     command
 }
 
-fn told(line: &str) -> Value {
+fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|cause| panic!("{cause}: {line}"))
 }
 
@@ -96,7 +96,7 @@ fn tell(place: &Place, way: Way, mut plan: Value) -> Vec<Value> {
     plan["cwd"] = place.path().display().to_string().into();
     let output = match way {
         Way::Http(_) => {
-            let serving = Serving::start(place, &[]);
+            let serving = RunningServer::start(place, &[]);
             client(place, &plan, &[&serving.url]).output().unwrap()
         }
         Way::Pipe(_) => {
@@ -113,7 +113,7 @@ fn tell(place: &Place, way: Way, mut plan: Value) -> Vec<Value> {
         }
     };
     let lines = String::from_utf8(output.stdout).unwrap();
-    let all: Vec<Value> = lines.lines().map(told).collect();
+    let all: Vec<Value> = lines.lines().map(parsed).collect();
     assert_eq!(all[0]["what"], "connected", "{way:?}: {all:?}");
     assert_eq!(
         all[0]["version"],
@@ -173,11 +173,11 @@ fn retried_call_after_server_kill_continues_its_turn() {
     let mut step = call(&json!({ "message": "slowly", "idempotency_key": "k" }));
     step["watch"] = true.into();
     let plan = json!({ "mode": "legacy", "steps": [step] });
-    let serving = Serving::start(&place, &[]);
+    let serving = RunningServer::start(&place, &[]);
     let mut waiting = client(&place, &plan, &[&serving.url]).stderr(Stdio::null()).spawn().unwrap();
-    let lines = BufReader::new(waiting.stdout.take().unwrap()).lines().map(|line| told(&line.unwrap()));
-    let heard = lines.into_iter().find(|line| line["what"] == "progress").unwrap();
-    assert_eq!(heard["message"], "one ");
+    let lines = BufReader::new(waiting.stdout.take().unwrap()).lines().map(|line| parsed(&line.unwrap()));
+    let progress = lines.into_iter().find(|line| line["what"] == "progress").unwrap();
+    assert_eq!(progress["message"], "one ");
     // Kill without a warning.
     drop(serving);
     waiting.kill().unwrap();
@@ -262,14 +262,14 @@ fn client_without_scope_cannot_approve_or_run() {
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     };
     let answer = json!({ "action": "accept", "content": { "decision": "approve" } });
-    let ask = |key: &str, mode: &str, serving: &Serving| {
+    let ask = |key: &str, mode: &str, serving: &RunningServer| {
         let plan = json!({ "mode": mode, "key": key, "answers": [answer], "steps": [call(&json!({ "message": "pay" })), { "do": "resources" }] });
         let output = client(&place, &plan, &[&serving.url]).output().unwrap();
         let lines = String::from_utf8(output.stdout).unwrap();
-        lines.lines().map(told).collect::<Vec<_>>()
+        lines.lines().map(parsed).collect::<Vec<_>>()
     };
     let (reads, runs, approves) = (key(&["read"]), key(&["run"]), key(&["run", "approve"]));
-    let serving = Serving::start(&place, &["--require-key"]);
+    let serving = RunningServer::start(&place, &["--require-key"]);
     for mode in ["legacy", "auto"] {
         let read = ask(&reads, mode, &serving);
         assert_eq!(read[1]["said"]["error"]["code"], "access.denied", "{read:?}");
@@ -296,7 +296,7 @@ fn client_without_scope_cannot_approve_or_run() {
     ];
     let plan = json!({ "mode": "auto", "cwd": place.path(), "answers": [answer], "steps": [call(&json!({ "message": "pay" }))] });
     let lines = String::from_utf8(client(&place, &plan, &scoped).output().unwrap().stdout).unwrap();
-    assert_eq!(told(lines.lines().nth(1).unwrap())["said"]["status"], "waiting", "{lines}");
+    assert_eq!(parsed(lines.lines().nth(1).unwrap())["said"]["status"], "waiting", "{lines}");
 }
 
 #[test]
@@ -335,8 +335,8 @@ fn sessions_are_resources_as_json_and_markdown() {
         );
         assert_eq!(all[2]["found"].as_array().unwrap().len(), 2, "{way:?}");
         let markdown = format!("outlast://sessions/{session}/transcript.md");
-        let nobody = format!("outlast://sessions/ses_{}/transcript.md", "7".repeat(32));
-        let steps = [json, markdown, nobody].map(|uri| json!({ "do": "read", "uri": uri }));
+        let unknown_session = format!("outlast://sessions/ses_{}/transcript.md", "7".repeat(32));
+        let steps = [json, markdown, unknown_session].map(|uri| json!({ "do": "read", "uri": uri }));
         let all = tell(&place, way, json!({ "steps": steps }));
         let read: Value = serde_json::from_str(all[0]["text"].as_str().unwrap()).unwrap();
         let texts: Vec<&Value> =

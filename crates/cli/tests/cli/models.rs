@@ -20,7 +20,7 @@ const PROVIDERS: [(&str, &str); 5] = [
 ];
 
 /// A reply, independent of the provider.
-enum Says {
+enum ScriptedReply {
     Text(&'static str),
     Adds,
 }
@@ -30,7 +30,7 @@ fn data(value: &Value) -> String {
 }
 
 /// Returns the events of a reply in the format of a provider.
-fn reply(provider: &str, says: &Says) -> Vec<String> {
+fn reply(provider: &str, says: &ScriptedReply) -> Vec<String> {
     let arguments = r#"{"expression":"2+3"}"#;
     match provider {
         "openai" | "local" => {
@@ -38,10 +38,10 @@ fn reply(provider: &str, says: &Says) -> Vec<String> {
                 data(&json!({ "choices": [{ "delta": delta, "finish_reason": finish }] }))
             };
             let mut events = match says {
-                Says::Text(text) => {
+                ScriptedReply::Text(text) => {
                     vec![chunk(json!({ "content": text }), None), chunk(json!({}), Some("stop"))]
                 }
-                Says::Adds => {
+                ScriptedReply::Adds => {
                     let function = json!({ "name": "calculator", "arguments": arguments });
                     let call = json!({ "index": 0, "id": "a", "type": "function", "function": function });
                     vec![chunk(json!({ "tool_calls": [call] }), None), chunk(json!({}), Some("tool_calls"))]
@@ -52,10 +52,10 @@ fn reply(provider: &str, says: &Says) -> Vec<String> {
         }
         "openai-responses" => {
             let first = match says {
-                Says::Text(text) => {
+                ScriptedReply::Text(text) => {
                     json!({ "type": "response.output_text.delta", "output_index": 0, "delta": text })
                 }
-                Says::Adds => {
+                ScriptedReply::Adds => {
                     let item = json!({ "type": "function_call", "call_id": "a", "name": "calculator", "arguments": arguments });
                     json!({ "type": "response.output_item.done", "output_index": 0, "item": item })
                 }
@@ -64,12 +64,12 @@ fn reply(provider: &str, says: &Says) -> Vec<String> {
         }
         "anthropic" => {
             let (block, delta, stop) = match says {
-                Says::Text(text) => (
+                ScriptedReply::Text(text) => (
                     json!({ "type": "text", "text": "" }),
                     json!({ "type": "text_delta", "text": text }),
                     "end_turn",
                 ),
-                Says::Adds => {
+                ScriptedReply::Adds => {
                     let block = json!({ "type": "tool_use", "id": "a", "name": "calculator", "input": {} });
                     (block, json!({ "type": "input_json_delta", "partial_json": arguments }), "tool_use")
                 }
@@ -85,8 +85,8 @@ fn reply(provider: &str, says: &Says) -> Vec<String> {
         }
         "gemini" => {
             let part = match says {
-                Says::Text(text) => json!({ "text": text }),
-                Says::Adds => {
+                ScriptedReply::Text(text) => json!({ "text": text }),
+                ScriptedReply::Adds => {
                     json!({ "functionCall": { "name": "calculator", "args": { "expression": "2+3" } } })
                 }
             };
@@ -131,7 +131,7 @@ fn assert_no_key(place: &Place) {
 fn turn_with_tool_runs_on_every_provider() {
     for (provider, _) in PROVIDERS {
         let answer = move |number: usize, _: &RecordedRequest| {
-            let says = if number == 0 { Says::Adds } else { Says::Text("It is 5.") };
+            let says = if number == 0 { ScriptedReply::Adds } else { ScriptedReply::Text("It is 5.") };
             ResponseScript::stream(reply(provider, &says))
         };
         let server = Playback::with_selector(answer);
@@ -143,9 +143,9 @@ fn turn_with_tool_runs_on_every_provider() {
             "It is 5.\n| · calculator {\"expression\":\"2+3\"}\n| · calculator → 5\n",
             "{provider}"
         );
-        let asked = server.heard();
+        let asked = server.requests();
         assert_eq!(asked.len(), 2, "{provider}");
-        assert!(asked.iter().all(|heard| heard.headers.iter().any(|(_, value)| value.contains(KEY))));
+        assert!(asked.iter().all(|request| request.headers.iter().any(|(_, value)| value.contains(KEY))));
         assert_no_key(&place);
     }
 }
@@ -162,7 +162,7 @@ fn wrong_key_makes_turn_stuck_and_names_variable() {
              (in trn_1)\n|   read on with: outlast explain model.unauthorized\nexit 1\n"
         );
         assert_eq!(place.show(&output), want);
-        assert_eq!(server.heard().len(), 1, "{provider} is not asked again");
+        assert_eq!(server.requests().len(), 1, "{provider} is not asked again");
         assert_no_key(&place);
     }
 }
@@ -171,16 +171,16 @@ fn wrong_key_makes_turn_stuck_and_names_variable() {
 fn doctor_counts_stuck_turns() {
     let server = Playback::of([ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"bad key\"}}")]);
     let place = place(&server);
-    let told = || {
+    let text = || {
         let doctor = place.show(&place.output(&["doctor"]));
         let lines = doctor.lines().filter(|line| line.contains("stuck"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     place.output(&["run", "--session", "bob", "hi"]);
-    assert_eq!(told(), ["stuck       0 turns"]);
+    assert_eq!(text(), ["stuck       0 turns"]);
     place.output(&["run", "--session", "ann", "--model", "openai/gpt-4o", "hi"]);
     let open = "open  1 turn is stuck: outlast sessions list --last-end stuck lists them, outlast why SESSION shows the cause";
-    assert_eq!(told(), ["stuck       1 turn", open]);
+    assert_eq!(text(), ["stuck       1 turn", open]);
     let listed = place.show(&place.output(&["sessions", "list", "--last-end", "stuck"]));
     assert!(listed.contains("ann") && !listed.contains("bob"), "{listed}");
 }
@@ -204,11 +204,12 @@ fn busy_provider_is_retried_after_its_delay() {
             &[("retry-after-ms", "20")],
             "{\"error\":{\"message\":\"slow down\"}}",
         );
-        let server = Playback::of([busy, ResponseScript::stream(reply(provider, &Says::Text("Here I am.")))]);
+        let server =
+            Playback::of([busy, ResponseScript::stream(reply(provider, &ScriptedReply::Text("Here I am.")))]);
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         assert_eq!(place.show(&output).lines().next(), Some("Here I am."), "{provider}");
-        assert_eq!(server.heard().len(), 2, "{provider}");
+        assert_eq!(server.requests().len(), 2, "{provider}");
     }
 }
 
@@ -219,11 +220,11 @@ fn killed_process_leaves_the_whole_answer_once() {
         // The first answer stops after its first word until the client disconnects.
         let answer = move |number: usize, _: &RecordedRequest| {
             if number > 0 {
-                return ResponseScript::stream(reply(provider, &Says::Text(WHOLE)));
+                return ResponseScript::stream(reply(provider, &ScriptedReply::Text(WHOLE)));
             }
-            let events = reply(provider, &Says::Text("one "));
-            let kept = events.iter().position(|event| event.contains("one ")).unwrap() + 1;
-            events[..kept].iter().fold(ResponseScript::events(), ResponseScript::chunk).hold_open()
+            let events = reply(provider, &ScriptedReply::Text("one "));
+            let sent_events = events.iter().position(|event| event.contains("one ")).unwrap() + 1;
+            events[..sent_events].iter().fold(ResponseScript::events(), ResponseScript::chunk).hold_open()
         };
         let server = Playback::with_selector(answer);
         let place = place(&server);
@@ -245,7 +246,7 @@ fn killed_process_leaves_the_whole_answer_once() {
         assert_eq!(shown.matches("three").count(), 1, "{provider}: {shown}");
         let record = place.show(&place.output(&["sessions", "show", "ann"]));
         assert_eq!(record.matches(WHOLE).count(), 1, "{provider}: {record}");
-        assert_eq!(server.heard().len(), 2, "{provider}");
+        assert_eq!(server.requests().len(), 2, "{provider}");
     }
 }
 
@@ -291,7 +292,7 @@ fn unusable_model_is_rejected_before_any_write() {
 
 #[test]
 fn providers_are_read_from_the_config_file() {
-    let server = Playback::of([ResponseScript::stream(reply("local", &Says::Text("Hello.")))]);
+    let server = Playback::of([ResponseScript::stream(reply("local", &ScriptedReply::Text("Hello.")))]);
     let place = Place::new();
     place.hide(&server.url(), "SERVER");
     let config = format!(
@@ -327,8 +328,8 @@ fn providers_are_read_from_the_config_file() {
             exit 1
         "#]],
     );
-    assert_eq!(server.heard().len(), 2);
-    assert_eq!(server.heard()[0].path, "/v1/chat/completions");
+    assert_eq!(server.requests().len(), 2);
+    assert_eq!(server.requests()[0].path, "/v1/chat/completions");
 }
 
 #[track_caller]
@@ -372,8 +373,10 @@ fn models_lists_each_provider_with_its_status() {
             exit 1
         "#]],
     );
-    let asked = server.heard();
-    assert!(asked.iter().all(|heard| (heard.method.as_str(), heard.path.as_str()) == ("GET", "/models")));
+    let asked = server.requests();
+    assert!(
+        asked.iter().all(|request| (request.method.as_str(), request.path.as_str()) == ("GET", "/models"))
+    );
 }
 
 #[test]
@@ -401,15 +404,15 @@ fn run(place: &Place, more: &[&str]) -> std::process::Output {
 #[test]
 fn outage_of_seconds_does_not_end_the_turn() {
     let busy = || ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#);
-    let answer = ResponseScript::stream(reply("openai", &Says::Text("Here again.")));
+    let answer = ResponseScript::stream(reply("openai", &ScriptedReply::Text("Here again.")));
     let server = Playback::of((0..6).map(|_| busy()).chain([answer]));
     let place = place(&server);
     let output = run(&place, &[]);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("Here again."), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("waits for its model provider `openai`"), "{told}");
-    assert_eq!(server.heard().len(), 7);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("waits for its model provider `openai`"), "{text}");
+    assert_eq!(server.requests().len(), 7);
 }
 
 #[test]
@@ -436,7 +439,7 @@ fn list_names_the_provider_a_session_awaits() {
 
 #[test]
 fn refused_connection_does_not_end_the_turn() {
-    let server = Playback::of([ResponseScript::stream(reply("openai", &Says::Text("Here again.")))]);
+    let server = Playback::of([ResponseScript::stream(reply("openai", &ScriptedReply::Text("Here again.")))]);
     // The port is closed until the turn has failed its first attempts.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
@@ -465,10 +468,10 @@ fn provider_wait_of_zero_fails_after_quick_attempts() {
     let place = place(&server);
     let output = run(&place, &["--provider-wait", "0"]);
     assert!(!output.status.success());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("error[model.unavailable]: `openai` cannot answer now (503): overloaded"),
-        "{told}"
+        text.contains("error[model.unavailable]: `openai` cannot answer now (503): overloaded"),
+        "{text}"
     );
-    assert_eq!(server.heard().len(), 5);
+    assert_eq!(server.requests().len(), 5);
 }

@@ -56,7 +56,7 @@ redact = [{ pattern = '\d{4,}', with = "[number]" }]
 
 #[test]
 fn rules_block_forbidden_programs_and_variables() {
-    for (rule, told) in [
+    for (rule, text) in [
         (
             "at = \"process\"\nwhere = [{ path = \"/program\", like = \"*tee\" }]",
             "the rule `r` forbids it: no",
@@ -75,7 +75,7 @@ fn rules_block_forbidden_programs_and_variables() {
         place.write("clerk.toml", &agent);
         place.set("USER_TOKEN", "x");
         let said = place.output(&["run", "pay", "--agent", "clerk.toml", "--script", "script.txt"]);
-        assert!(String::from_utf8_lossy(&said.stdout).contains(told), "{rule}: {said:?}");
+        assert!(String::from_utf8_lossy(&said.stdout).contains(text), "{rule}: {said:?}");
     }
 }
 
@@ -163,7 +163,7 @@ fn cedar_policies_apply_in_reruns() {
 fn cedar_policies_apply_together_with_rules() {
     let place = Place::with_script("say hi");
     place.write("outlast.toml", "[cedar]\npolicies = \"p.cedar\"\n");
-    for (policies, told) in [
+    for (policies, text) in [
         ("permit(principal, action, resource);", "hi"),
         ("permit(principal, action == Action::\"turn\", resource);", "policy.denied"),
         ("permit(", "p.cedar:1: "),
@@ -172,7 +172,7 @@ fn cedar_policies_apply_together_with_rules() {
         let said = place.output(&["run", "hi", "--script", "script.txt"]);
         let all =
             format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-        assert!(all.contains(told), "{policies}: {all}");
+        assert!(all.contains(text), "{policies}: {all}");
     }
 }
 
@@ -188,7 +188,7 @@ fn forbidden(place: &Place, agent: &str, rule: &str, script: &str) -> String {
 
 #[test]
 fn egress_rule_blocks_pages_and_redirects_to_them() {
-    let pages = Playback::with_selector(|_, heard| match heard.path.as_str() {
+    let pages = Playback::with_selector(|_, request| match request.path.as_str() {
         "/moved" => ResponseScript::answer(302, &[("location", "/secret")], ""),
         _ => ResponseScript::answer(200, &[("content-type", "text/plain")], "what it says"),
     });
@@ -202,10 +202,10 @@ fn egress_rule_blocks_pages_and_redirects_to_them() {
         ("/moved", "the rule `r` forbids it: no"),
     ] {
         let script = format!("call fetch {{\"url\": \"{url}{path}\"}}\n---\nsay {{{{result 0}}}}");
-        let told = forbidden(&place, &agent, rule, &script);
-        assert!(told.contains(said), "{path}: {told}");
+        let text = forbidden(&place, &agent, rule, &script);
+        assert!(text.contains(said), "{path}: {text}");
     }
-    let asked: Vec<String> = pages.heard().into_iter().map(|heard| heard.path).collect();
+    let asked: Vec<String> = pages.requests().into_iter().map(|request| request.path).collect();
     assert_eq!(asked, ["/open", "/moved"]);
 }
 
@@ -214,9 +214,9 @@ fn process_rule_blocks_a_shell_command() {
     let place = Place::new();
     let script = "call shell {\"command\": \"echo x > ran\"}\n---\nsay {{result 0}}";
     let agent = "files = \"work\"\n[shell]";
-    let told =
+    let text =
         forbidden(&place, agent, "at = \"process\"\nwhere = [{ path = \"/program\", is = \"sh\" }]", script);
-    assert!(told.contains("the rule `r` forbids it: no"), "{told}");
+    assert!(text.contains("the rule `r` forbids it: no"), "{text}");
     assert!(!place.path().join("work/ran").exists());
 }
 
@@ -233,8 +233,8 @@ fn process_rule_blocks_an_mcp_server() {
         for call in ["call plain.echo {\"text\": \"hi\"}", "call plain.read_resource {}"] {
             let script = format!("{call}\n---\nsay {{{{result 0}}}}");
             let rule = format!("at = \"process\"\nwhere = [{{ path = \"/program\", like = \"{rule}\" }}]");
-            let told = forbidden(&place, agent, &rule, &script);
-            assert_eq!(told.contains("the rule `r` forbids it: no"), forbids, "{call}: {told}");
+            let text = forbidden(&place, agent, &rule, &script);
+            assert_eq!(text.contains("the rule `r` forbids it: no"), forbids, "{call}: {text}");
         }
     }
 }
@@ -247,11 +247,11 @@ fn output_rule_hides_answer_from_cli_and_api() {
         let test = "where = [{ path = \"/text\", like = \"*secret*\" }]";
         let rule = format!("[[rules]]\nname = \"r\"\nat = \"output\"\n{test}\nthen = \"{then}\"\n{reason}");
         place.write("clerk.toml", &format!("name = \"clerk\"\n{rule}"));
-        let told = |args: &[&str]| {
+        let run_agent = |args: &[&str]| {
             let rest = ["--agent", "clerk.toml", "--script", "script.txt"];
             place.show(&place.output(&[args, &rest].concat()))
         };
-        let run = told(&["run", "hi", "--session", "s"]);
+        let run = run_agent(&["run", "hi", "--session", "s"]);
         assert!(!run.contains("5551"), "{then}: {run}");
         let shown = place.show(&place.output(&["sessions", "show", "s"]));
         assert_eq!(shown.contains("5551"), !ends, "{then}: {shown}");
@@ -271,7 +271,7 @@ fn output_rule_hides_answer_from_cli_and_api() {
                 serde_json::from_slice(&place.output(&["--json", "approvals"]).stdout).unwrap();
             let id = waits["id"].as_str().unwrap();
             assert!(place.output(&["approvals", "approve", id]).status.success());
-            let again = told(&["run", "hi", "--session", "s"]);
+            let again = run_agent(&["run", "hi", "--session", "s"]);
             // The next turn asks again. The first one has its answer.
             assert!(!again.contains("5551"), "{again}");
             let shown = place.show(&place.output(&["events", "s"]));

@@ -26,12 +26,12 @@ fn file_tools_refuse_database_configuration_and_agent_files() {
     for agent in [&["--agent", "clerk.toml"][..], &[]] {
         for path in own.iter().filter(|path| !agent.is_empty() || !["clerk.toml", "pay.sh"].contains(*path)) {
             let before = fs::read(place.path().join(path)).ok();
-            let told = place.show(&place.output(&[&["run", &write(path)], agent].concat()));
-            assert!(told.contains("is not available to tools"), "{path}: {told}");
+            let output = place.show(&place.output(&[&["run", &write(path)], agent].concat()));
+            assert!(output.contains("is not available to tools"), "{path}: {output}");
             assert_eq!(fs::read(place.path().join(path)).ok().is_some(), before.is_some(), "{path}");
         }
-        let told = place.show(&place.output(&[&["run", &write("notes.txt")], agent].concat()));
-        assert!(told.contains("{\"bytes\":4}"), "{told}");
+        let output = place.show(&place.output(&[&["run", &write("notes.txt")], agent].concat()));
+        assert!(output.contains("{\"bytes\":4}"), "{output}");
     }
     let whole = place.output(&["verify"]);
     assert!(whole.status.success(), "{}", place.show(&whole));
@@ -109,7 +109,7 @@ fn approved_write_uses_its_original_directory() {
 
 #[test]
 fn arguments_are_checked_against_the_recorded_schema() {
-    for (told, edited, paid) in [(10, 100, false), (100, 10, true)] {
+    for (output, edited, paid) in [(10, 100, false), (100, 10, true)] {
         let place = Place::with_script("turn\ncall wait {}\n---\ncall pay {\"euros\": 50}\n---\nsay done");
         place.write_program("pay.sh", "cat > /dev/null; echo '\"paid\"'");
         let agent = |most: u32| {
@@ -123,7 +123,7 @@ fn arguments_are_checked_against_the_recorded_schema() {
             place.write("clerk.toml", &format!("name = \"clerk\"\n{}{input}{rule}", tools.concat()));
         };
         let rest = ["--agent", "clerk.toml", "--script", "script.txt"];
-        agent(told);
+        agent(output);
         place.output(&[&["run", "go", "--session", "s"], &rest[..]].concat());
         agent(edited);
         let waits = place.output(&["--json", "approvals"]).stdout;
@@ -151,13 +151,19 @@ fn default_tools_cannot_see_dot_files() {
         "call file_list {\"path\": \".secrets\"}",
         "call file_grep {\"pattern\": \"API\", \"path\": \".secrets\"}",
     ] {
-        let told = place.show(&place.output(&["run", call]));
-        assert!(told.contains("is hidden") && !told.contains("canary-dot"), "{call}: {told}");
+        let output = place.show(&place.output(&["run", call]));
+        assert!(output.contains("is hidden") && !output.contains("canary-dot"), "{call}: {output}");
     }
-    let told = place.show(&place.output(&["run", "call file_list {}"]));
-    assert!(told.contains("notes.txt") && !told.contains(".env") && !told.contains(".secrets"), "{told}");
-    let told = place.show(&place.output(&["run", "call file_grep {\"pattern\": \"API\"}"]));
-    assert!(told.contains("notes.txt") && !told.contains(".env") && !told.contains("key\""), "{told}");
+    let output = place.show(&place.output(&["run", "call file_list {}"]));
+    assert!(
+        output.contains("notes.txt") && !output.contains(".env") && !output.contains(".secrets"),
+        "{output}"
+    );
+    let output = place.show(&place.output(&["run", "call file_grep {\"pattern\": \"API\"}"]));
+    assert!(
+        output.contains("notes.txt") && !output.contains(".env") && !output.contains("key\""),
+        "{output}"
+    );
     assert_eq!(fs::read_to_string(place.path().join(".env")).unwrap(), "API_KEY=canary-dot");
 }
 
@@ -174,21 +180,21 @@ fn documents_are_read_only_to_tools() {
         "call file_write {\"path\": \"terms.md\", \"content\": \"all refunds\"}",
         "call file_edit {\"path\": \"terms.md\", \"old\": \"no\", \"new\": \"all\"}",
     ] {
-        let told = run(call);
-        assert!(told.contains("is a document of an agent, which tools may read but not write"), "{told}");
+        let output = run(call);
+        assert!(output.contains("is a document of an agent, which tools may read but not write"), "{output}");
     }
     assert_eq!(fs::read_to_string(place.path().join("work/terms.md")).unwrap(), "no refunds");
     // A shell may change everything in its directory.
     place.write("agent.toml", &format!("name = \"a\"\nfiles = \"work\"\n[shell]\n{documents}"));
-    let told = run("hi");
-    assert!(told.contains("and the shell of the agent `a` could change it"), "{told}");
+    let output = run("hi");
+    assert!(output.contains("and the shell of the agent `a` could change it"), "{output}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn server_that_could_change_the_database_is_refused() {
-    let walls = |write: &str| format!("sandbox = true\nread = [\"plain.py\"]\nwrite = [\"{write}\"]\n");
-    let place = plain("good", &walls("data"));
+    let sandbox = |write: &str| format!("sandbox = true\nread = [\"plain.py\"]\nwrite = [\"{write}\"]\n");
+    let place = plain("good", &sandbox("data"));
     fs::create_dir(place.path().join("data")).unwrap();
     accept(&place);
     place.check(
@@ -205,9 +211,9 @@ fn server_that_could_change_the_database_is_refused() {
     assert!(elsewhere.status.success(), "{}", place.show(&elsewhere));
     // The database file itself, by its name.
     let agent = fs::read_to_string(place.path().join("agent.toml")).unwrap();
-    place.write("agent.toml", &agent.replace(&walls("data"), &walls("outlast.db-wal")));
-    let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
-    assert!(told.contains("the MCP server `plain` of the agent `a` may change"), "{told}");
+    place.write("agent.toml", &agent.replace(&sandbox("data"), &sandbox("outlast.db-wal")));
+    let output = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
+    assert!(output.contains("the MCP server `plain` of the agent `a` may change"), "{output}");
 }
 
 #[test]
@@ -219,9 +225,9 @@ fn server_that_could_change_its_agent_is_refused() {
         let place = plain("good", &format!("{server}{documents}"));
         fs::create_dir(place.path().join("work")).unwrap();
         place.write("work/terms.md", "no refunds");
-        let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
+        let output = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));
         let refused = ["config.invalid", "MCP server `plain`", "could change", "out of", part];
-        assert!(refused.iter().all(|text| told.contains(text)), "{write}: {told}");
+        assert!(refused.iter().all(|text| output.contains(text)), "{write}: {output}");
     }
 }
 
@@ -277,8 +283,8 @@ fn default_agent_cannot_change_configured_programs() {
     for (path, reason) in SHOP_FILES.into_iter().chain([document]) {
         let before = fs::read_to_string(place.path().join(path)).ok();
         let call = format!("call file_write {{\"path\": \"{path}\", \"content\": \"mine\"}}");
-        let told = place.show(&place.output(&["run", &call, "--config", "shop.toml"]));
-        assert!(told.contains(reason), "{path}: {told}");
+        let output = place.show(&place.output(&["run", &call, "--config", "shop.toml"]));
+        assert!(output.contains(reason), "{path}: {output}");
         let after = fs::read_to_string(place.path().join(path)).ok();
         assert!(path == "log.jsonl" || before == after, "{path}: {after:?}");
     }
@@ -295,22 +301,22 @@ fn agent_cannot_change_files_of_other_agents() {
         ("call file_write {\"path\": \"notes.txt\", \"content\": \"x\"}", "{\"bytes\":1}"),
     ] {
         other("files = \"bin\"");
-        let told = place.show(&place.output(&["run", call, "--config", "shop.toml", "--agent", "other"]));
-        assert!(told.contains(reason), "{call}: {told}");
+        let output = place.show(&place.output(&["run", call, "--config", "shop.toml", "--agent", "other"]));
+        assert!(output.contains(reason), "{call}: {output}");
     }
     other("files = \"bin\"\n[agents.other.shell]");
-    let told = place.show(&place.output(&["run", "hi", "--config", "shop.toml", "--agent", "other"]));
-    assert!(told.contains("the shell of the agent `other` could change it"), "{told}");
+    let output = place.show(&place.output(&["run", "hi", "--config", "shop.toml", "--agent", "other"]));
+    assert!(output.contains("the shell of the agent `other` could change it"), "{output}");
     // A single agent file is protected from the agents of the configuration, and the reverse.
-    let shed = "files = \"shed\"\n[shell]";
+    let settings = "files = \"shed\"\n[shell]";
     fs::create_dir(place.path().join("shed")).unwrap();
     clerk(&place, "");
     fs::rename(place.path().join("clerk.toml"), place.path().join("shed/clerk.toml")).unwrap();
     fs::rename(place.path().join("pay.sh"), place.path().join("shed/pay.sh")).unwrap();
-    other(&shed.replace("[shell]", "[agents.other.shell]"));
-    let told =
+    other(&settings.replace("[shell]", "[agents.other.shell]"));
+    let output =
         place.show(&place.output(&["run", "hi", "--config", "shop.toml", "--agent", "shed/clerk.toml"]));
-    assert!(told.contains("the agent `other` is skipped"), "{told}");
+    assert!(output.contains("the agent `other` is skipped"), "{output}");
 }
 
 #[cfg(target_os = "linux")]
@@ -322,9 +328,9 @@ fn stored_agent_shares_protection_with_configured_agents() {
     let import = place.output(&["agents", "import", "clerk.toml"]);
     assert!(import.status.success(), "{}", place.show(&import));
     // The default agent is built before the stored one is known.
-    let told =
+    let output =
         place.show(&place.output(&["run", "call file_write {\"path\": \"pay.sh\", \"content\": \"x\"}"]));
-    assert!(told.contains("is not available to tools"), "{told}");
+    assert!(output.contains("is not available to tools"), "{output}");
     place.write("outlast.toml", "[agents.builder]\nfiles = \"shed\"\n[agents.builder.shell]\n");
     let works = place.show(&place.output(&["run", "hi", "--agent", "builder"]));
     assert!(!works.contains("skipped"), "{works}");
@@ -332,8 +338,8 @@ fn stored_agent_shares_protection_with_configured_agents() {
     let agent = fs::read_to_string(place.path().join("clerk.toml")).unwrap();
     place.write("clerk.toml", &agent.replace("./pay.sh", "./shed/pay.sh"));
     let import = place.output(&["agents", "import", "clerk.toml"]);
-    let told = place.show(&import) + &place.show(&place.output(&["run", "hi", "--agent", "builder"]));
-    assert!(told.contains("which agent `builder` with its shell could change"), "{told}");
+    let output = place.show(&import) + &place.show(&place.output(&["run", "hi", "--agent", "builder"]));
+    assert!(output.contains("which agent `builder` with its shell could change"), "{output}");
 }
 
 #[cfg(target_os = "linux")]
@@ -345,7 +351,7 @@ fn stored_agent_cannot_change_the_database() {
     place.set("OUTLAST_DATA", "shed/outlast.db");
     let import = place.output(&["agents", "import", "clerk.toml"]);
     assert!(import.status.success(), "{}", place.show(&import));
-    let told = place.show(&place.output(&["run", "hi", "--session", "ann"]));
+    let output = place.show(&place.output(&["run", "hi", "--session", "ann"]));
     let refused = "the agent `clerk` is skipped: config.invalid: the shell of the agent `clerk` may change everything in";
-    assert!(told.contains(refused), "{told}");
+    assert!(output.contains(refused), "{output}");
 }

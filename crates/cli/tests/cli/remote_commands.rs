@@ -15,7 +15,7 @@ name = "clerk"
 
 [[tools]]
 name = "pay"
-description = "Pays somebody."
+description = "Pays a person."
 command = ["tee", "-a", "paid"]
 input = { type = "object", properties = { to = { type = "string" }, euros = { type = "integer" } }, required = ["to", "euros"] }
 
@@ -275,10 +275,10 @@ fn write_commands_work_over_a_server() {
             |   read on with: outlast explain agent.not_found
             exit 1
             $ tools
-            pay            at_most_once   Pays somebody.
+            pay            at_most_once   Pays a person.
             $ tools pay
             pay (at_most_once)
-            Pays somebody.
+            Pays a person.
             arguments: {"properties":{"euros":{"type":"integer"},"to":{"type":"string"}},"required":["to","euros"],"type":"object"}
             $ tools nothing
             | error[tool.unknown]: no tool of `clerk` is called `nothing`; there are: pay
@@ -459,11 +459,11 @@ fn turn_reports_its_durability_cost_over_a_server() {
         serde_json::from_str::<Value>(line).unwrap()["turn"].as_str().map(ToOwned::to_owned)
     });
     let turn = turn.unwrap();
-    let told = |of: &[&str]| {
+    let durability = |of: &[&str]| {
         let output = place.output(&[of, &["why", &turn, "--json"]].concat());
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["durability"].clone()
     };
-    let (file, there) = (told(&[]), told(&["--server", &url]));
+    let (file, there) = (durability(&[]), durability(&["--server", &url]));
     for what in ["records", "bytes", "commits"] {
         assert_eq!(file[what], there[what], "{file} {there}");
     }

@@ -123,7 +123,7 @@ fn is_text(event: &Value) -> bool {
 }
 
 /// Assembles the text as a client does: a new attempt starts over, and each piece belongs at its offset.
-fn heard(events: &[Value]) -> String {
+fn streamed_text(events: &[Value]) -> String {
     let (mut attempt, mut text) = (0, String::new());
     for event in events.iter().filter(|event| is_text(event)) {
         let piece = &event["data"];
@@ -150,7 +150,7 @@ fn reader_gets_the_full_text_after_server_kill() {
     let server = Server::start(&place);
     let after = server.follow(&session, last, |event| event["type"] == "turn.ended");
     let all: Vec<Value> = before.into_iter().chain(after).collect();
-    assert_eq!(heard(&all), TEXT);
+    assert_eq!(streamed_text(&all), TEXT);
     let ended = all.last().unwrap();
     assert_eq!(
         (&ended["turn"], &ended["data"]["end"]["answered"]["text"]),
@@ -199,7 +199,7 @@ fn late_reader_gets_a_reply_from_its_start() {
     server.post(&format!("/v1/sessions/{session}/turns"), r#"{"text": "slowly"}"#);
     server.follow(&session, 0, is_text);
     let late = server.follow(&session, 0, |event| event["type"] == "turn.ended");
-    assert_eq!(heard(&late), TEXT);
+    assert_eq!(streamed_text(&late), TEXT);
     server.kill();
 }
 
@@ -288,13 +288,13 @@ fn session_is_rerun_over_http_and_compared() {
         (&other["changed"], &other["turns"][0]["recorded"]["answer"]),
         (&Value::from(1), &Value::from("42"))
     );
-    for (wish, code) in [
+    for (request, code) in [
         (r#"{"agent": "/etc/passwd"}"#, "input.invalid"),
         (r#"{"agent": "nobody"}"#, "agent.not_found"),
         (r#"{"from": "9"}"#, "turn.not_found"),
         (r#"{"model": "nobody/none"}"#, "model.unknown"),
     ] {
-        assert_eq!(server.post(&path, wish)["code"], code, "{wish}");
+        assert_eq!(server.post(&path, request)["code"], code, "{request}");
     }
     server.kill();
     let found = String::from_utf8(place.output(&["search", "let", "me", "se", "--json"]).stdout).unwrap();
@@ -335,8 +335,9 @@ fn socket_handover_refuses_no_connection() {
         assert!(asked > 10 && asked == answered, "{answered} of {asked}");
         assert!(new.terminate());
     });
-    let nobody = place.output(&["serve", "--listen", &address, "--script", "script.txt", "--take-over"]);
-    assert!(String::from_utf8(nobody.stderr).unwrap().contains("no server to take"));
+    let without_old_server =
+        place.output(&["serve", "--listen", &address, "--script", "script.txt", "--take-over"]);
+    assert!(String::from_utf8(without_old_server.stderr).unwrap().contains("no server to take"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    fn is_nobody(self) -> bool {
+    fn is_unprivileged(self) -> bool {
         matches!(self, Self::Nobody | Self::NobodyWithoutNamespaces)
     }
 
@@ -43,7 +43,7 @@ impl Runner {
     pub(crate) fn command(self, place: &Place, args: &[&str]) -> Command {
         let inner = place.command(args);
         let mut words: Vec<&OsStr> = Vec::new();
-        if self.is_nobody() {
+        if self.is_unprivileged() {
             words.extend(
                 ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(OsStr::new),
             );
@@ -53,7 +53,7 @@ impl Runner {
             words.extend(["unshare", "--user", "--map-root-user", "sh", "-c", without, "sh"].map(OsStr::new));
         }
         let binary = place.path().join("outlast-binary");
-        words.push(if self.is_nobody() { binary.as_os_str() } else { inner.get_program() });
+        words.push(if self.is_unprivileged() { binary.as_os_str() } else { inner.get_program() });
         words.extend(inner.get_args());
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(place.path());
@@ -68,7 +68,7 @@ impl Runner {
 
     /// Makes the user the owner of everything in the place.
     pub(crate) fn own(self, place: &Place) {
-        if !self.is_nobody() {
+        if !self.is_unprivileged() {
             return;
         }
         let binary = place.path().join("outlast-binary");
@@ -273,7 +273,7 @@ fn no_escape_works(runner: Runner) {
     std::os::unix::fs::symlink(&outside, dir.join("work/link")).unwrap();
     fs::hard_link(outside.join("secret"), outside.join("other")).unwrap();
     runner.own(&place);
-    let user = runner.is_nobody().then_some(NOBODY);
+    let user = runner.is_unprivileged().then_some(NOBODY);
     let mut sleeps = Command::new("/bin/sleep");
     if let Some(user) = user {
         sleeps.uid(user).gid(user);
@@ -357,8 +357,8 @@ fn doctor_reports_capabilities_that_cannot_be_dropped() {
     limited.args(["--bounding-set=-setpcap", "--"]).arg(doctor.get_program()).args(doctor.get_args());
     limited.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = limited.current_dir(place.path()).output().unwrap();
-    let told = place.show(&output);
-    assert!(told.contains("readable for programs without a sandbox"), "{told}");
+    let shown = place.show(&output);
+    assert!(shown.contains("readable for programs without a sandbox"), "{shown}");
 }
 
 #[test]

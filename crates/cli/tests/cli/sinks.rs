@@ -71,9 +71,9 @@ fn outputs_reach_file_program_and_webhook_sinks() {
     let message: Value = serde_json::from_str(message).unwrap();
     assert_eq!(said, format!("now {}", message["id"].as_str().unwrap()));
     assert_eq!(message["data"], audit["data"]);
-    let [heard] = server.heard().try_into().unwrap();
-    assert!(heard.header("webhook-signature").is_some_and(|signature| signature.starts_with("v1,")));
-    assert_eq!(serde_json::from_slice::<Value>(&heard.body).unwrap()["data"], audit["data"]);
+    let [received] = server.requests().try_into().unwrap();
+    assert!(received.header("webhook-signature").is_some_and(|signature| signature.starts_with("v1,")));
+    assert_eq!(serde_json::from_slice::<Value>(&received.body).unwrap()["data"], audit["data"]);
 }
 
 #[test]
@@ -104,15 +104,15 @@ fn sinks_test_sends_a_signed_test_message() {
             exit 1
         "#]],
     );
-    let heard = server.heard();
-    let message: Value = serde_json::from_slice(&heard[0].body).unwrap();
+    let received = server.requests();
+    let message: Value = serde_json::from_slice(&received[0].body).unwrap();
     assert_eq!((&message["type"], &message["data"]), (&"outlast.test".into(), &serde_json::json!({})));
-    let header = |name| heard[0].header(name).unwrap();
+    let header = |name| received[0].header(name).unwrap();
     assert_eq!(message["id"].as_str(), Some(header("webhook-id")));
     let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
     let now = outlast::vocab::Millis(timestamp.parse::<u64>().unwrap() * 1_000);
     let signed = SignatureHeaders { id, timestamp, signature: header("webhook-signature") };
-    WebhookSecrets::parse(SECRET).unwrap().verify(signed, &heard[0].body, now).unwrap();
+    WebhookSecrets::parse(SECRET).unwrap().verify(signed, &received[0].body, now).unwrap();
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn busy_output_waits_and_dead_letter_is_redelivered() {
         "#]],
     );
     let ids: Vec<String> =
-        server.heard().iter().map(|heard| heard.header("webhook-id").unwrap().to_owned()).collect();
+        server.requests().iter().map(|received| received.header("webhook-id").unwrap().to_owned()).collect();
     assert_eq!(ids.len(), 3);
     assert!(ids.iter().all(|id| *id == ids[0]));
 }
@@ -183,17 +183,17 @@ fn killed_worker_leaves_its_output_to_the_next() {
     let mut worker = place.command(&["run", "hello", "--script", "script.txt"]);
     let mut worker = worker.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
-    while server.heard().is_empty() {
+    while server.requests().is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing was sent");
         std::thread::sleep(Duration::from_millis(10));
     }
     worker.kill().unwrap();
     worker.wait().unwrap();
     assert!(place.output(&["work", "--script", "script.txt"]).status.success());
-    let heard = server.heard();
-    assert_eq!(heard.len(), 2);
-    assert_eq!(heard[0].header("webhook-id"), heard[1].header("webhook-id"));
-    assert_eq!(heard[0].body, heard[1].body);
+    let received = server.requests();
+    assert_eq!(received.len(), 2);
+    assert_eq!(received[0].header("webhook-id"), received[1].header("webhook-id"));
+    assert_eq!(received[0].body, received[1].body);
 }
 
 #[test]
@@ -327,17 +327,17 @@ fn doctor_reports_dead_letters_and_broken_sinks() {
     let server = Playback::of([ResponseScript::answer(410, &[], "")]);
     let place = with_sinks(&webhook(&server));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
-    let told = |place: &Place| {
+    let shown = |place: &Place| {
         let text = place.show(&place.output(&["doctor"]));
-        let told =
+        let shown =
             |line: &&str| ["open", "wrong", "nothing", "exit"].iter().any(|word| line.starts_with(word));
-        text.lines().filter(told).collect::<Vec<_>>().join("\n")
+        text.lines().filter(shown).collect::<Vec<_>>().join("\n")
     };
     let dead = "open  1 output that the sink crm did not accept: outlast sinks show crm says why, \
                 outlast sinks retry crm tries again\n";
-    assert_eq!(told(&place), format!("{dead}nothing is wrong"));
+    assert_eq!(shown(&place), format!("{dead}nothing is wrong"));
     place.write("outlast.toml", "[[sinks]]\nname = \"a\"\n");
     let wrong = "wrong config.invalid: outlast.toml:1: sink `a`: expected one of `webhook` (with `secret`, `private`), \
                  `file` and `command` (with `env`): no worker starts with it; fix or remove it\nexit 1";
-    assert_eq!(told(&place), format!("{dead}{wrong}"));
+    assert_eq!(shown(&place), format!("{dead}{wrong}"));
 }

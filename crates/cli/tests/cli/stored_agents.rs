@@ -28,7 +28,7 @@ fn keep_beside(place: &Place, name: &str, fields: &str) {
 }
 
 /// Waits until the server has the agent, and returns its system prompt.
-fn told(place: &Place, agent: &str) -> String {
+fn prompt_of(place: &Place, agent: &str) -> String {
     loop {
         let shown = place.output(&["--json", "agents", "show", agent]);
         if shown.status.success() {
@@ -76,7 +76,7 @@ fn server_import_applies_at_once_and_rejects_errors() {
             Hello! What can I do for you?
         "#]],
     );
-    assert_eq!(told(&place, "clerk"), "Be kind.\n\nSell.");
+    assert_eq!(prompt_of(&place, "clerk"), "Be kind.\n\nSell.");
     server.kill();
 }
 
@@ -156,11 +156,14 @@ fn approved_call_runs_its_original_program() {
 fn import_by_another_process_applies_without_restart() {
     let (place, server) = stage();
     keep_beside(&place, "clerk", "system = \"Sell.\"");
-    assert_eq!(told(&place, "clerk"), "Sell.");
+    assert_eq!(prompt_of(&place, "clerk"), "Sell.");
     keep_beside(&place, "clerk", "model = \"nobody/x\"");
     keep_beside(&place, "judge", "system = \"Judge.\"");
     // When the later agent answers, both were loaded.
-    assert_eq!((told(&place, "judge"), told(&place, "clerk")), ("Judge.".to_owned(), "Sell.".to_owned()));
+    assert_eq!(
+        (prompt_of(&place, "judge"), prompt_of(&place, "clerk")),
+        ("Judge.".to_owned(), "Sell.".to_owned())
+    );
     server.kill();
     // A new process has no previous version to fall back to.
     let started = beside(&place, &["run", "hello", "--session", "ann", "--agent", "judge"]);
@@ -195,7 +198,10 @@ fn unreadable_harness_stops_only_its_own_agents() {
     rusqlite::Connection::open(place.data()).unwrap().execute(newer, []).unwrap();
     keep_beside(&place, "judge", "system = \"Judge.\"");
     // When the later agent answers, both were loaded.
-    assert_eq!((told(&place, "judge"), told(&place, "clerk")), ("Judge.".to_owned(), "Be kind.".to_owned()));
+    assert_eq!(
+        (prompt_of(&place, "judge"), prompt_of(&place, "clerk")),
+        ("Judge.".to_owned(), "Be kind.".to_owned())
+    );
     place.check(
         "agents import base.toml",
         &expect![[r#"
@@ -203,7 +209,7 @@ fn unreadable_harness_stops_only_its_own_agents() {
             harness base, version 3, in the database
         "#]],
     );
-    assert_eq!(told(&place, "clerk"), "Be quick.");
+    assert_eq!(prompt_of(&place, "clerk"), "Be quick.");
     server.kill();
 }
 

@@ -16,9 +16,10 @@ fn place(configuration: &str) -> Place {
     place
 }
 
-fn spans(heard: &[RecordedRequest]) -> Vec<Span> {
-    let traces = heard.iter().filter(|heard| heard.path == "/v1/traces");
-    let requests = traces.map(|heard| ExportTraceServiceRequest::decode(heard.body.as_slice()).unwrap());
+fn spans(received: &[RecordedRequest]) -> Vec<Span> {
+    let traces = received.iter().filter(|received| received.path == "/v1/traces");
+    let requests =
+        traces.map(|received| ExportTraceServiceRequest::decode(received.body.as_slice()).unwrap());
     let resources = requests.flat_map(|request| request.resource_spans);
     resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
 }
@@ -39,32 +40,34 @@ fn turn_trace_is_exported_below_its_parent_span() {
     assert!(sinks.contains(&format!("{}/v1/traces", server.url())), "{sinks}");
     let refused = place.output(&["run", "hello", "--script", "script.txt", "--traceparent", "00-1"]);
     assert!(String::from_utf8(refused.stderr).unwrap().contains("expected a traceparent like"));
-    let heard = server.heard();
-    assert!(heard.iter().all(|heard| heard.header("x-key") == Some("canary-key")));
-    assert!(heard.iter().all(|heard| heard.header("content-type") == Some("application/x-protobuf")));
-    let names: Vec<String> = spans(&heard).into_iter().map(|span| span.name).collect();
+    let received = server.requests();
+    assert!(received.iter().all(|received| received.header("x-key") == Some("canary-key")));
+    assert!(
+        received.iter().all(|received| received.header("content-type") == Some("application/x-protobuf"))
+    );
+    let names: Vec<String> = spans(&received).into_iter().map(|span| span.name).collect();
     assert_eq!(names.iter().filter(|name| name.starts_with("invoke_agent")).count(), 1, "{names:?}");
     assert_eq!(names.iter().filter(|name| name.starts_with("chat")).count(), 1, "{names:?}");
-    assert!(spans(&heard).iter().all(|span| span.trace_id[..2] == [0x0a, 0xf7]));
+    assert!(spans(&received).iter().all(|span| span.trace_id[..2] == [0x0a, 0xf7]));
 }
 
 /// Returns the points of a histogram from the last export, each with its attributes.
-fn points(heard: &[RecordedRequest], name: &str) -> Vec<(String, HistogramDataPoint)> {
-    let last = heard.iter().rfind(|heard| heard.path == "/v1/metrics").expect("measurements came");
+fn points(received: &[RecordedRequest], name: &str) -> Vec<(String, HistogramDataPoint)> {
+    let last = received.iter().rfind(|received| received.path == "/v1/metrics").expect("measurements came");
     let request = ExportMetricsServiceRequest::decode(last.body.as_slice()).unwrap();
     let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
     let metric = scopes.flat_map(|scope| scope.metrics).find(|metric| metric.name == name);
     let Some(Data::Histogram(histogram)) = metric.and_then(|metric| metric.data) else {
         panic!("{name} is no histogram")
     };
-    let told = |point: &HistogramDataPoint| {
+    let labels = |point: &HistogramDataPoint| {
         let pairs = point.attributes.iter().map(|pair| match pair.value.as_ref().unwrap().value.as_ref() {
             Some(Value::StringValue(text)) => format!("{}={text}", pair.key),
             other => panic!("{other:?}"),
         });
         pairs.collect::<Vec<_>>().join(" ")
     };
-    histogram.data_points.into_iter().map(|point| (told(&point), point)).collect()
+    histogram.data_points.into_iter().map(|point| (labels(&point), point)).collect()
 }
 
 #[test]
@@ -72,16 +75,16 @@ fn model_durations_and_tokens_are_exported() {
     let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
-    let heard = server.heard();
+    let received = server.requests();
     let of_chat =
         "gen_ai.operation.name=chat gen_ai.provider.name=rehearsal gen_ai.request.model=script-2f8048fb";
-    let took = points(&heard, "gen_ai.client.operation.duration");
+    let took = points(&received, "gen_ai.client.operation.duration");
     assert_eq!(
-        took.iter().map(|(told, point)| (told.as_str(), point.count)).collect::<Vec<_>>(),
+        took.iter().map(|(labels, point)| (labels.as_str(), point.count)).collect::<Vec<_>>(),
         [(of_chat, 1)]
     );
-    let used = points(&heard, "gen_ai.client.token.usage");
-    let used: Vec<(&str, u64)> = used.iter().map(|(told, point)| (told.as_str(), point.count)).collect();
+    let used = points(&received, "gen_ai.client.token.usage");
+    let used: Vec<(&str, u64)> = used.iter().map(|(labels, point)| (labels.as_str(), point.count)).collect();
     let (read, said) =
         (format!("{of_chat} gen_ai.token.type=input"), format!("{of_chat} gen_ai.token.type=output"));
     assert_eq!(used, [(read.as_str(), 1), (said.as_str(), 1)]);
@@ -105,7 +108,7 @@ fn hanging_collector_does_not_slow_turns() {
 #[test]
 fn invalid_telemetry_config_is_named() {
     let place = place("");
-    for (lines, told) in [
+    for (lines, labels) in [
         ("endpoint = \"localhost:4318\"", "expected the address of a collector"),
         ("endpoint = \"http://localhost:4318\"\nshare = 2.0", "expected a share of traces from 0 to 1"),
         (
@@ -116,6 +119,6 @@ fn invalid_telemetry_config_is_named() {
         place.write("outlast.toml", &format!("[telemetry]\n{lines}\n"));
         let checked = place.output(&["config", "check"]);
         let said = String::from_utf8(checked.stdout).unwrap();
-        assert!(!checked.status.success() && said.contains(told), "{said}");
+        assert!(!checked.status.success() && said.contains(labels), "{said}");
     }
 }

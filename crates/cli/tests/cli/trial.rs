@@ -106,27 +106,27 @@ fn broken_run_is_kept_for_inspection() {
     ];
     let output = place.output(&args);
     assert_eq!(output.status.code(), Some(1));
-    let kept: Vec<PathBuf> =
+    let remaining: Vec<PathBuf> =
         std::fs::read_dir(place.path().join("kept")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let [kept] = kept.as_slice() else { panic!("one run was broken: {kept:?}") };
-    let database = kept.join("outlast.db").display().to_string();
+    let [remaining] = remaining.as_slice() else { panic!("one run was broken: {remaining:?}") };
+    let database = remaining.join("outlast.db").display().to_string();
     let shown = place.show(&output);
-    let name = kept.file_name().unwrap().to_string_lossy();
+    let name = remaining.file_name().unwrap().to_string_lossy();
     let look = format!("  inspect it: outlast --data DIR/kept/{name}/outlast.db events trial\n");
     assert!(shown.contains(&look), "{shown}");
     assert!(place.output(&["--data", &database, "events", "trial"]).status.success());
-    assert_eq!(std::fs::read_to_string(kept.join("world/charges")).unwrap().lines().count(), 2);
+    assert_eq!(std::fs::read_to_string(remaining.join("world/charges")).unwrap().lines().count(), 2);
 }
 
 #[test]
 fn invariant_receives_the_run_as_json() {
     let place = careless();
     place.write_program("tell.sh", "cat > \"$OUTLAST_TEST_TOLD\"");
-    let told = place.path().join("told.json");
+    let report = place.path().join("told.json");
     let mut command = place.command(&["test", "agent.toml", "script.txt", "--invariant", "./tell.sh"]);
-    assert!(command.env("OUTLAST_TEST_TOLD", &told).output().unwrap().status.success());
-    let mut told: Value = serde_json::from_str(&std::fs::read_to_string(told).unwrap()).unwrap();
-    told["calls"][0]["key"] = "KEY".into();
+    assert!(command.env("OUTLAST_TEST_TOLD", &report).output().unwrap().status.success());
+    let mut report: Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    report["calls"][0]["key"] = "KEY".into();
     expect![[r#"
         {
           "calls": [
@@ -196,7 +196,7 @@ fn invariant_receives_the_run_as_json() {
           ],
           "values": {}
         }"#]]
-    .assert_eq(&serde_json::to_string_pretty(&told).unwrap());
+    .assert_eq(&serde_json::to_string_pretty(&report).unwrap());
 }
 
 #[test]

@@ -69,7 +69,7 @@ macro_rules! implement_configs {
                     name: String,
                     limit: usize,
                 ) -> ResultFuture<'_, Vec<StoredConfig>> {
-                    self.read(move |rows| Ok(rules::config_versions(rows, (kind, &name), None, limit)?.items))
+                    self.read(move |rows| Ok(rules::config_versions(rows, kind, &name, None, limit)?.items))
                 }
 
                 fn config_versions_before(
@@ -79,7 +79,7 @@ macro_rules! implement_configs {
                     before: Option<u32>,
                     limit: usize,
                 ) -> ResultFuture<'_, Page<StoredConfig, u32>> {
-                    self.read(move |rows| rules::config_versions(rows, (kind, &name), before, limit))
+                    self.read(move |rows| rules::config_versions(rows, kind, &name, before, limit))
                 }
             }
         };

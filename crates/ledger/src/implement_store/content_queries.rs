@@ -60,8 +60,8 @@ macro_rules! implement_content_queries {
                     self.read(move |rows| rules::attachments(rows, session, after, limit))
                 }
 
-                fn said(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>> {
-                    self.read(move |rows| rules::said(rows, turn))
+                fn partial_reply(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>> {
+                    self.read(move |rows| rules::partial_reply(rows, turn))
                 }
 
                 fn value(&self, session: SessionId, name: String) -> ResultFuture<'_, Option<Value>> {

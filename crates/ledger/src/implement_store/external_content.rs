@@ -25,12 +25,12 @@ macro_rules! implement_external_content {
                     self.read(move |rows| rules::filter_unreferenced(rows, contents))
                 }
 
-                fn mark_for_deletion(&self, condemn: DeletionRequest) -> ResultFuture<'_, Vec<Hash>> {
-                    self.write(move |rows| rules::mark_for_deletion(rows, &condemn))
+                fn mark_for_deletion(&self, request: DeletionRequest) -> ResultFuture<'_, Vec<Hash>> {
+                    self.write(move |rows| rules::mark_for_deletion(rows, &request))
                 }
 
-                fn acquit(&self, condemn: DeletionRequest) -> ResultFuture<'_, ()> {
-                    self.write(move |rows| rules::acquit(rows, &condemn))
+                fn unmark_for_deletion(&self, request: DeletionRequest) -> ResultFuture<'_, ()> {
+                    self.write(move |rows| rules::unmark_for_deletion(rows, &request))
                 }
 
                 fn forget_deleted(&self, contents: Vec<Hash>, worker: WorkerId) -> ResultFuture<'_, ()> {

@@ -15,8 +15,8 @@ macro_rules! implement_payment_outbox {
             use $crate::implement_store::payment_outbox::*;
 
             impl$(<$param: $bound>)? PaymentOutbox for $store {
-                fn owed(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>> {
-                    self.read(move |rows| rules::owed(rows, limit))
+                fn pending_payments(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>> {
+                    self.read(move |rows| rules::pending_payments(rows, limit))
                 }
 
                 fn next_payment_due(&self) -> ResultFuture<'_, Option<Millis>> {
@@ -32,8 +32,8 @@ macro_rules! implement_payment_outbox {
                     self.write(move |rows| rules::take_due_payments(rows, pauses, now, limit))
                 }
 
-                fn told(&self, turn: TurnId, payment: Payment, now: Millis) -> ResultFuture<'_, Option<Seq>> {
-                    self.write(move |rows| rules::told(rows, turn, payment, now))
+                fn record_payment_result(&self, turn: TurnId, payment: Payment, now: Millis) -> ResultFuture<'_, Option<Seq>> {
+                    self.write(move |rows| rules::record_payment_result(rows, turn, payment, now))
                 }
 
                 fn record_payment_failure(

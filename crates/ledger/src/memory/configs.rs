@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 impl ConfigRows for Tables {
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
-        Ok(self.config_versions(org, (kind, name), None, 1)?.pop())
+        Ok(self.config_versions(org, kind, name, None, 1)?.pop())
     }
 }
 
@@ -30,7 +30,8 @@ impl ConfigQueries for Tables {
     fn config_versions(
         &self,
         org: OrgId,
-        (kind, name): (ConfigKind, &str),
+        kind: ConfigKind,
+        name: &str,
         before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error> {

@@ -43,7 +43,8 @@ pub trait ConfigQueries: ConfigRows {
     fn config_versions(
         &self,
         org: OrgId,
-        of: (ConfigKind, &str),
+        kind: ConfigKind,
+        name: &str,
         before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error>;

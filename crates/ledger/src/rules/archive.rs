@@ -192,7 +192,7 @@ pub fn import(rows: &mut dyn Rows, import: ImportRequest) -> Result<ImportResult
         taking.line(rows, line)?;
     }
     let session = taking.target.ok_or_else(|| lines.error_at_line("the file has no session"))?;
-    let org = rows.access().reach.home();
+    let org = rows.access().visibility.home();
     let detail = format!("{} records from a file", totals.records);
     audit_action(rows, AuditedAction { act: AuditAction::Import, org, subject: &session, detail }, now)?;
     Ok(ImportResult { session, closed: taking.closed, totals })
@@ -285,7 +285,7 @@ impl ArchiveImport {
             self.sessions.insert(line.id, here.no);
             return Ok(());
         }
-        let org = rows.access().reach.home();
+        let org = rows.access().visibility.home();
         let key = if is_target { self.key.take().or_else(|| line.key.clone()) } else { None };
         limits::check("key_bytes", key.as_ref().map_or(0, String::len), Limits::default().key_bytes)?;
         if let Some(key) = key.as_deref().filter(|_| is_target)
@@ -418,7 +418,7 @@ impl SessionImport {
         (self.row.last_seq, self.row.last_hash) = (seq, hash);
         self.row.count(&fact);
         match turn {
-            Some(turn) => self.apply_fact(rows, turn, fact, (seq, at)),
+            Some(turn) => self.apply_fact(rows, turn, fact, seq, at),
             None => Ok(()),
         }
     }
@@ -429,9 +429,9 @@ impl SessionImport {
         rows: &mut dyn Rows,
         turn: TurnNo,
         fact: Fact,
-        at: (Seq, Millis),
+        seq: Seq,
+        since: Millis,
     ) -> Result<(), Error> {
-        let (seq, since) = at;
         match fact {
             Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
                 for (child, call) in (0..).zip(batch.calls) {

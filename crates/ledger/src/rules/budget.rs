@@ -356,7 +356,7 @@ pub fn budgets(
         }))
     };
     let after = after.map(|(org, name)| (*org, name.as_str()));
-    let accounts = rows.budget_accounts(rows.access().reach, after, rows_to_read(limit))?;
+    let accounts = rows.budget_accounts(rows.access().visibility, after, rows_to_read(limit))?;
     page_from_rows(accounts, limit, |row| (row.org, row.name.clone()), view)
 }
 
@@ -436,7 +436,7 @@ fn org_of(rows: &dyn ReadRows, account: &BudgetAccount) -> Result<OrgId, Error> 
             Ok(super::required_row("session", rows.session(turn.session)?)?.org)
         }
         BudgetAccount::Session(session) => Ok(super::session_row(rows, *session)?.org),
-        BudgetAccount::Agent(_) => Ok(rows.access().reach.home()),
+        BudgetAccount::Agent(_) => Ok(rows.access().visibility.home()),
         BudgetAccount::Org(org) => match rows.org(*org)? {
             Some(org) => Ok(org.id),
             None => Err(Error::new(Kind::OrgNotFound, format!("no organisation has the id {org}"))),

@@ -28,7 +28,7 @@ pub fn put_config(
     kind.check(name, body)?;
     let json = canonical_json::to_string(body);
     limits::check("config_bytes", json.len(), CONFIG_BYTES)?;
-    let (org, fingerprint) = (rows.access().reach.home(), canonical_json::fingerprint(body));
+    let (org, fingerprint) = (rows.access().visibility.home(), canonical_json::fingerprint(body));
     let last = rows.config(org, kind, name)?;
     if let Some(last) = last.as_ref().filter(|last| last.fingerprint == fingerprint) {
         rows.access().require(Scope::Read)?;
@@ -97,7 +97,7 @@ fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<()
 
 /// Returns the latest version, unless the configuration is deleted.
 fn present(rows: &dyn ConfigRows, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
-    Ok(rows.config(rows.access().reach.home(), kind, name)?.filter(|row| row.body != DELETED))
+    Ok(rows.config(rows.access().visibility.home(), kind, name)?.filter(|row| row.body != DELETED))
 }
 
 /// Returns the latest version, unless the configuration is deleted.
@@ -114,20 +114,22 @@ pub fn configs(
     limit: usize,
 ) -> Result<Page<StoredConfig, String>, Error> {
     rows.access().require(Scope::Read)?;
-    let found = rows.configs(rows.access().reach.home(), kind, after, rows_to_read(limit))?;
-    let kept = |row: ConfigRow| (row.body != DELETED).then(|| stored(&row)).transpose();
-    page_from_rows(found, limit, |row| row.name.clone(), kept)
+    let found = rows.configs(rows.access().visibility.home(), kind, after, rows_to_read(limit))?;
+    let stored_config = |row: ConfigRow| (row.body != DELETED).then(|| stored(&row)).transpose();
+    page_from_rows(found, limit, |row| row.name.clone(), stored_config)
 }
 
 /// Returns every version, newest first.
 pub fn config_versions(
     rows: &dyn ConfigQueries,
-    of: (ConfigKind, &str),
+    kind: ConfigKind,
+    name: &str,
     before: Option<u32>,
     limit: usize,
 ) -> Result<Page<StoredConfig, u32>, Error> {
     rows.access().require(Scope::Read)?;
-    let found = rows.config_versions(rows.access().reach.home(), of, before, rows_to_read(limit))?;
+    let found =
+        rows.config_versions(rows.access().visibility.home(), kind, name, before, rows_to_read(limit))?;
     page_from_rows(found, limit, |row| row.version, |row| stored(&row).map(Some))
 }
 

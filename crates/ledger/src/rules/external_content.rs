@@ -40,15 +40,15 @@ pub fn filter_unreferenced(rows: &dyn ContentRows, contents: Vec<Hash>) -> Resul
 }
 
 /// Marks content for deletion by a worker, and returns what the worker may delete.
-pub fn mark_for_deletion(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Result<Vec<Hash>, Error> {
+pub fn mark_for_deletion(rows: &mut dyn Rows, request: &DeletionRequest) -> Result<Vec<Hash>, Error> {
     rows.access().require_operator()?;
-    let DeletionRequest { contents, worker, now, .. } = condemn;
+    let DeletionRequest { contents, worker, now, .. } = request;
     let mut taken = Vec::new();
     for content in contents {
         let is_free = match rows.external_content(*content)? {
             None => true,
             Some(ExternalContentRow { uses: 0, deletion: Some(old), .. }) => {
-                is_abandoned(&old, condemn) && (old.worker == *worker || rows.is_dead(old.worker)?)
+                is_abandoned(&old, request) && (old.worker == *worker || rows.is_dead(old.worker)?)
             }
             Some(row) => row.uses == 0,
         };
@@ -57,28 +57,28 @@ pub fn mark_for_deletion(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Resu
         }
     }
     for content in &taken {
-        let condemned = Some(DeletionMark { worker: *worker, since: *now });
-        rows.put_external_content(&ExternalContentRow { content: *content, uses: 0, deletion: condemned })?;
+        let mark = Some(DeletionMark { worker: *worker, since: *now });
+        rows.put_external_content(&ExternalContentRow { content: *content, uses: 0, deletion: mark })?;
     }
     raise_sweep_counter(rows, &taken)?;
     Ok(taken)
 }
 
 /// Removes the marks of dead workers from content that they did not delete.
-pub fn acquit(rows: &mut dyn Rows, condemn: &DeletionRequest) -> Result<(), Error> {
+pub fn unmark_for_deletion(rows: &mut dyn Rows, request: &DeletionRequest) -> Result<(), Error> {
     rows.access().require_operator()?;
-    let mut acquitted = Vec::new();
-    for content in &condemn.contents {
-        let condemned = rows.external_content(*content)?.and_then(|row| row.deletion);
-        if let Some(old) = condemned
-            && is_abandoned(&old, condemn)
+    let mut unmarked = Vec::new();
+    for content in &request.contents {
+        let mark = rows.external_content(*content)?.and_then(|row| row.deletion);
+        if let Some(old) = mark
+            && is_abandoned(&old, request)
             && rows.is_dead(old.worker)?
         {
             rows.delete_external_content(*content)?;
-            acquitted.push(*content);
+            unmarked.push(*content);
         }
     }
-    raise_sweep_counter(rows, &acquitted)
+    raise_sweep_counter(rows, &unmarked)
 }
 
 /// Records that a worker has deleted the content it marked.
@@ -109,6 +109,6 @@ fn raise_sweep_counter(rows: &mut dyn ContentWrites, contents: &[Hash]) -> Resul
 }
 
 /// Returns whether the last request of an earlier deletion can no longer be in flight.
-fn is_abandoned(old: &DeletionMark, condemn: &DeletionRequest) -> bool {
-    old.since.after(condemn.lasts) <= condemn.now
+fn is_abandoned(old: &DeletionMark, request: &DeletionRequest) -> bool {
+    old.since.after(request.lasts) <= request.now
 }

@@ -87,7 +87,7 @@ pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<
     let mut names = TurnNames::default();
     let mut sessions: BTreeMap<SessionNo, SessionId> = BTreeMap::new();
     let mut out = Vec::new();
-    for (position, row) in rows.feed(rows.access().reach, after.0, limit)? {
+    for (position, row) in rows.feed(rows.access().visibility, after.0, limit)? {
         let session = match sessions.get(&row.session) {
             Some(id) => *id,
             None => required_row("session", rows.session(row.session)?)?.id,
@@ -214,8 +214,8 @@ pub fn sessions(
     limit: usize,
 ) -> Result<Vec<SessionView>, Error> {
     let before = before.map(|id| session_row(rows, id)).transpose()?.map(|session| session.no);
-    let reach = rows.access().reach;
-    rows.sessions(reach, before, limit)?.into_iter().map(|session| session_view(rows, session)).collect()
+    let visibility = rows.access().visibility;
+    rows.sessions(visibility, before, limit)?.into_iter().map(|session| session_view(rows, session)).collect()
 }
 
 /// Returns one session.
@@ -225,7 +225,7 @@ pub fn session(rows: &dyn ReadRows, id: SessionId) -> Result<SessionView, Error>
 
 /// Returns the session with a caller's key.
 pub fn session_by_key(rows: &dyn ReadRows, key: &str) -> Result<SessionView, Error> {
-    let session = rows.session_by_key(rows.access().reach.home(), key)?;
+    let session = rows.session_by_key(rows.access().visibility.home(), key)?;
     let session = session
         .ok_or_else(|| Error::new(Kind::SessionNotFound, format!("no session has the key `{key}`")))?;
     session_view(rows, session)
@@ -276,13 +276,13 @@ pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
 pub fn load(rows: &dyn QueryRows) -> Result<StoreLoad, Error> {
     rows.access().require_operator()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
-    let owed = rows.pending_payments(rows.access().reach, COUNTED)?.len();
+    let pending_payments = rows.pending_payments(rows.access().visibility, COUNTED)?.len();
     // A turn with fallback models waits for several providers at once.
-    let waiting = rows.waiting(rows.access().reach, WaitKind::Provider, COUNTED)?;
+    let waiting = rows.waiting(rows.access().visibility, WaitKind::Provider, COUNTED)?;
     let provider_waits = waiting.into_iter().map(|(turn, _)| turn).collect::<BTreeSet<_>>().len();
     let (ready, leased, held) =
         (count(SessionState::Ready)?, count(SessionState::Leased)?, count(SessionState::Held)?);
-    Ok(StoreLoad { ready, leased, held, owed, provider_waits, last_ends: last_ends(rows)? })
+    Ok(StoreLoad { ready, leased, held, pending_payments, provider_waits, last_ends: last_ends(rows)? })
 }
 
 /// Counts sessions by how their last turn ended, without those that were answered.
@@ -293,7 +293,7 @@ fn last_ends(rows: &dyn QueryRows) -> Result<Vec<(LastEnd, usize)>, Error> {
             LastEnd::Ended(TurnEndKind::Answered) => continue,
             LastEnd::Ended(kind) => rows.count_last_ended(kind, COUNTED)?,
             LastEnd::Stuck => {
-                let events = rows.waiting(rows.access().reach, WaitKind::Event, COUNTED)?;
+                let events = rows.waiting(rows.access().visibility, WaitKind::Event, COUNTED)?;
                 events.iter().filter(|(_, wait)| wait.key.is_stuck()).count()
             }
         };
@@ -371,7 +371,7 @@ pub fn unknown(
     after: Option<(Millis, CallId)>,
     limit: usize,
 ) -> Result<Page<UnknownCall, (Millis, CallId)>, Error> {
-    let claims = rows.unknown(rows.access().reach, after, rows_to_read(limit))?;
+    let claims = rows.unknown(rows.access().visibility, after, rows_to_read(limit))?;
     page_from_rows(claims, limit, |claim| (claim.since, claim.call), |claim| unknown_call(rows, &claim))
 }
 
@@ -404,7 +404,7 @@ pub fn waiting(rows: &dyn ReadRows, kind: WaitKind, limit: usize) -> Result<Vec<
         let session = required_row("session", rows.session(turn.session)?)?;
         Ok(WaitingTurn { session: session.id, turn: turn.id, wait })
     };
-    rows.waiting(rows.access().reach, kind, limit)?.into_iter().map(waiting).collect()
+    rows.waiting(rows.access().visibility, kind, limit)?.into_iter().map(waiting).collect()
 }
 
 /// Returns an attachment of a session or of the sessions it was forked from, whose messages it shares.
@@ -448,7 +448,7 @@ fn attachment_view(row: AttachmentRow) -> AttachmentView {
 }
 
 /// Returns the stored text of the reply that a turn was receiving. Adjacent pieces are joined.
-pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<PartialReplyText>, Error> {
+pub fn partial_reply(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<PartialReplyText>, Error> {
     let row = turn_row(rows, turn)?;
     let mut whole: Option<PartialReplyText> = None;
     for PartialRow { key, attempt, start, text, .. } in rows.partials(row.no)? {

@@ -149,18 +149,20 @@ pub fn keys(
     limit: usize,
 ) -> Result<Page<KeyView, KeyId>, Error> {
     rows.access().require(Scope::Admin)?;
-    let keys = rows.keys(rows.access().reach, after, rows_to_read(limit))?;
+    let keys = rows.keys(rows.access().visibility, after, rows_to_read(limit))?;
     page_from_rows(keys, limit, |row| row.id, |row| Ok(Some(row.into())))
 }
 
 /// Returns the access that an API key gives. Refusing an unknown key takes as long as refusing a wrong one.
 pub fn authenticate(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Access, Error> {
     let row = rows.key(key.id)?;
-    let kept = row.as_ref().map_or(Hash::ZERO, |row| row.seal);
-    let fits = key.seal(&rows.secret()?).eq_constant_time(&kept);
+    let seal = row.as_ref().map_or(Hash::ZERO, |row| row.seal);
+    let fits = key.seal(&rows.secret()?).eq_constant_time(&seal);
     let counts = |row: &KeyRow| row.revoked.is_none() && row.expires.is_none_or(|end| now < end);
     match row.filter(|row| fits && counts(row)) {
-        Some(KeyRow { org, by, scopes, .. }) => Ok(Access { reach: OrgVisibility::Org(org), by, scopes }),
+        Some(KeyRow { org, by, scopes, .. }) => {
+            Ok(Access { visibility: OrgVisibility::Org(org), by, scopes })
+        }
         None => Err(ApiKey::invalid()),
     }
 }
@@ -168,5 +170,5 @@ pub fn authenticate(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Ac
 /// Returns the entries of the audit log, in order.
 pub fn audit(rows: &dyn AuditQueries, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
     rows.access().require(Scope::Admin)?;
-    rows.audit(rows.access().reach, range)
+    rows.audit(rows.access().visibility, range)
 }

@@ -86,7 +86,7 @@ fn scan(rows: &mut dyn Rows, subscription: &SinkSubscription, now: Millis) -> Re
         if record.seq <= session.imported {
             continue;
         }
-        for moment in moments(rows, subscription, (&session, &turn_by_no(rows, no)?), record)? {
+        for moment in moments(rows, subscription, &session, &turn_by_no(rows, no)?, record)? {
             rows.put_delivery(&DeliveryRow {
                 sink: sink.name.clone(),
                 turn: no,
@@ -127,7 +127,7 @@ fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<SinkOu
     let turn = turn_by_no(rows, row.turn)?;
     let session = required_row("session", rows.session(turn.session)?)?;
     let at = required_row("record", lookup::one(rows, turn.session, row.position.seq)?)?.at;
-    let about = output_event(rows, (&session, &turn), row.position)?;
+    let about = output_event(rows, &session, &turn, row.position)?;
     Ok(SinkOutput {
         id: id(&row.sink, turn.id, row.position, about.topic()),
         org: session.org,
@@ -159,7 +159,7 @@ fn named(
 ) -> Result<(DeliveryId, SessionId, TurnId, SinkTopic), Error> {
     let turn = turn_by_no(rows, row.turn)?;
     let session = required_row("session", rows.session(turn.session)?)?;
-    let topic = output_event(rows, (&session, &turn), row.position)?.topic();
+    let topic = output_event(rows, &session, &turn, row.position)?.topic();
     Ok((id(&row.sink, turn.id, row.position, topic), session.id, turn.id, topic))
 }
 
@@ -245,7 +245,7 @@ pub fn redeliver(
     }
     if revived > 0 {
         let detail = only.map_or_else(|| format!("{revived} outputs"), |only| only.to_string());
-        let org = rows.access().reach.home();
+        let org = rows.access().visibility.home();
         audit_action(rows, AuditedAction { act: AuditAction::Redeliver, org, subject: &sink, detail }, now)?;
     }
     match only {

@@ -18,7 +18,8 @@ use outlast_vocab::{Error, Kind, ReplayKey};
 pub(super) fn moments(
     rows: &dyn ReadRows,
     wanted: &SinkSubscription,
-    (session, turn): (&SessionRow, &TurnRow),
+    session: &SessionRow,
+    turn: &TurnRow,
     record: RecordRow,
 ) -> Result<Vec<OutputPosition>, Error> {
     let seq = record.seq;
@@ -31,14 +32,14 @@ pub(super) fn moments(
         return Ok(Vec::new());
     }
     let positions = match lookup::decode(rows, record, Some(turn.id))?.fact {
-        Fact::Parked { waits } => first_named_approvals(rows, (session, turn), seq, &waits)?,
+        Fact::Parked { waits } => first_named_approvals(rows, session, turn, seq, &waits)?,
         Fact::Reminded { .. } | Fact::Escalated { .. } => vec![0],
         _ => Vec::new(),
     };
     let mut moments = Vec::new();
     for nth in positions {
         let moment = OutputPosition { seq, nth };
-        if wanted.on.contains(&output_event(rows, (session, turn), moment)?.topic()) {
+        if wanted.on.contains(&output_event(rows, session, turn, moment)?.topic()) {
             moments.push(moment);
         }
     }
@@ -48,7 +49,8 @@ pub(super) fn moments(
 /// Returns which of a turn's waits are approval requests that this record is the first to name.
 fn first_named_approvals(
     rows: &dyn ReadRows,
-    (session, turn): (&SessionRow, &TurnRow),
+    session: &SessionRow,
+    turn: &TurnRow,
     seq: Seq,
     waits: &[Wait],
 ) -> Result<Vec<u32>, Error> {
@@ -75,7 +77,8 @@ pub(super) fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(
 /// Returns the output of a turn for an event.
 pub(super) fn output_event(
     rows: &dyn ReadRows,
-    (session, turn): (&SessionRow, &TurnRow),
+    session: &SessionRow,
+    turn: &TurnRow,
     moment: OutputPosition,
 ) -> Result<OutputEvent, Error> {
     if turn.ended == Some(moment.seq) {

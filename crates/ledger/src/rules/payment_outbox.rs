@@ -40,7 +40,8 @@ pub(super) fn decide_payments(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     turn: &mut TurnRow,
-    (claim, verdict): (&ClaimRow, &OutcomeVerdict),
+    claim: &ClaimRow,
+    verdict: &OutcomeVerdict,
     now: Millis,
 ) -> Result<(), Error> {
     let state = match verdict {
@@ -89,23 +90,23 @@ fn open_payments(
 
 /// Refuses to delete a session that has payments in the outbox. Their money would stay reserved forever.
 pub(super) fn check_no_pending_payments(rows: &dyn ReadRows, session: &SessionRow) -> Result<(), Error> {
-    let mut owed = 0_usize;
-    for row in rows.pending_payments(rows.access().reach, usize::MAX)? {
-        owed += usize::from(turn_by_no(rows, row.turn)?.session == session.no);
+    let mut open_payments = 0_usize;
+    for row in rows.pending_payments(rows.access().visibility, usize::MAX)? {
+        open_payments += usize::from(turn_by_no(rows, row.turn)?.session == session.no);
     }
-    if owed == 0 {
+    if open_payments == 0 {
         return Ok(());
     }
     let detail = format!(
-        "the payment authority has not confirmed {owed} payments of session {} yet; Outlast retries them",
+        "the payment authority has not confirmed {open_payments} payments of session {} yet; Outlast retries them",
         session.id
     );
     Err(Error::new(Kind::SessionBusy, detail))
 }
 
 /// Returns the payments in the outbox, oldest first.
-pub fn owed(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PendingPayment>, Error> {
-    rows.pending_payments(rows.access().reach, limit)?.into_iter().map(|row| view(rows, row)).collect()
+pub fn pending_payments(rows: &dyn ReadRows, limit: usize) -> Result<Vec<PendingPayment>, Error> {
+    rows.pending_payments(rows.access().visibility, limit)?.into_iter().map(|row| view(rows, row)).collect()
 }
 
 fn view(rows: &dyn ReadRows, row: PendingPaymentRow) -> Result<PendingPayment, Error> {
@@ -140,7 +141,12 @@ pub fn take_due_payments(
 }
 
 /// Records the authority's answer on a payment, unless it was already recorded.
-pub fn told(rows: &mut dyn Rows, turn: TurnId, payment: Payment, now: Millis) -> Result<Option<Seq>, Error> {
+pub fn record_payment_result(
+    rows: &mut dyn Rows,
+    turn: TurnId,
+    payment: Payment,
+    now: Millis,
+) -> Result<Option<Seq>, Error> {
     let Some(row) = pending_payment_row(rows, turn, &payment.key)? else { return Ok(None) };
     let mut turn = turn_by_no(rows, row.turn)?;
     let mut session = required_row("session", rows.session(turn.session)?)?;

@@ -85,6 +85,6 @@ pub fn rates(
     limit: usize,
 ) -> Result<Page<RateView, (OrgId, String)>, Error> {
     let after = after.map(|(org, name)| (*org, name.as_str()));
-    let rates = rows.rates(rows.access().reach, after, rows_to_read(limit))?;
+    let rates = rows.rates(rows.access().visibility, after, rows_to_read(limit))?;
     page_from_rows(rates, limit, |rate| (rate.org, rate.name.clone()), |rate| Ok(Some(rate)))
 }

@@ -65,7 +65,7 @@ pub fn retry(rows: &mut dyn Rows, retry: RetryRequest) -> Result<AcceptReceipt, 
         retry_of: Some(original.no),
         accepted,
     };
-    add_turn(rows, session, new, (retry.lease_request, None), retry.now)
+    add_turn(rows, session, new, retry.lease_request, None, retry.now)
 }
 
 /// Refuses a turn that was imported without a signature of this database. The file determines which input, replies

@@ -43,7 +43,7 @@ pub fn find(rows: &dyn QueryRows, find: &SearchQuery) -> Result<Vec<MessageMatch
     let session = session.map(|id| session_row(rows, id)).transpose()?.map(|session| session.no);
     let before = before.map_or(u64::MAX, |FeedCursor(before)| before);
     let mut found = Vec::new();
-    for (position, row) in rows.search(rows.access().reach, session, wanted, before, *limit)? {
+    for (position, row) in rows.search(rows.access().visibility, session, wanted, before, *limit)? {
         let turn = turn_by_no(rows, required_row("turn", row.turn)?)?.id;
         let session = required_row("session", rows.session(row.session)?)?.id;
         let record = lookup::decode(rows, row, Some(turn))?;

@@ -51,7 +51,7 @@ pub fn fork(rows: &mut dyn Rows, fork: ForkRequest) -> Result<SessionId, Error> 
                     format!("a session has the key `{key}` already"),
                 ));
             }
-            let session = open_fork(rows, &parent, node, (fresh, key), now)?;
+            let session = open_fork(rows, &parent, node, fresh, key, now)?;
             if rows.heads(parent.no)?.iter().any(|(_, stands)| *stands == node) {
                 copy_values(rows, parent.no, session.no)?;
             }
@@ -72,7 +72,8 @@ fn open_fork(
     rows: &mut dyn Rows,
     parent: &SessionRow,
     node: Option<RecordAddress>,
-    (fresh, key): (SessionId, Option<String>),
+    fresh: SessionId,
+    key: Option<String>,
     now: Millis,
 ) -> Result<SessionRow, Error> {
     let begun = empty_session(fresh, parent.org, key.clone(), now);
@@ -94,7 +95,7 @@ pub(super) fn fork_session(
     fresh: SessionId,
     now: Millis,
 ) -> Result<SessionRow, Error> {
-    let session = open_fork(rows, parent, node, (fresh, None), now)?;
+    let session = open_fork(rows, parent, node, fresh, None, now)?;
     copy_values(rows, parent.no, session.no)?;
     if node.is_none() {
         copy_attachments(rows, parent.no, session.no)?;
@@ -205,7 +206,7 @@ pub fn settle(
     verdict: &OutcomeVerdict,
     now: Millis,
 ) -> Result<SessionId, Error> {
-    let claims = rows.unknown(rows.access().reach, None, usize::MAX)?;
+    let claims = rows.unknown(rows.access().visibility, None, usize::MAX)?;
     let claims: Vec<ClaimRow> = claims.into_iter().filter(|claim| claim.call == call).collect();
     let Some(first) = claims.first() else {
         let detail =
@@ -239,7 +240,7 @@ fn settle_claim(
     let mut session = required_row("session", rows.session(claim.session)?)?;
     let mut turn = turn_by_no(rows, claim.turn)?;
     rows.delete_claim(claim.session, claim.claim)?;
-    decide_payments(rows, &mut session, &mut turn, (claim, verdict), now)?;
+    decide_payments(rows, &mut session, &mut turn, claim, verdict, now)?;
     let fact = Fact::Settled(CallSettled { claim: claim.claim, verdict: verdict.clone() });
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.put_turn(&turn)?;

@@ -68,7 +68,7 @@ pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceip
     attach(rows, session.no, files)?;
     let accepted = record::TurnAccepted { retry_of: None, ..accepted };
     let new = NewTurn { id: turn, input, head, head_node: stands, retry_of: None, accepted };
-    add_turn(rows, session, new, (lease_request, first), now)
+    add_turn(rows, session, new, lease_request, first, now)
 }
 
 /// A turn that is about to be added.
@@ -93,7 +93,8 @@ pub(super) fn add_turn(
     rows: &mut dyn Rows,
     mut session: SessionRow,
     new: NewTurn,
-    (lease_request, first): (Option<LeaseRequest>, Option<FirstCallReservation>),
+    lease_request: Option<LeaseRequest>,
+    first: Option<FirstCallReservation>,
     now: Millis,
 ) -> Result<AcceptReceipt, Error> {
     let NewTurn { id: turn, input, head, head_node: stands, retry_of, accepted: fact } = new;
@@ -234,7 +235,7 @@ pub fn open(rows: &mut dyn Rows, target: SessionTarget, now: Millis) -> Result<S
 }
 
 fn open_session(rows: &mut dyn Rows, target: SessionTarget, now: Millis) -> Result<SessionRow, Error> {
-    let org = rows.access().reach.home();
+    let org = rows.access().visibility.home();
     let (id, key) = match target {
         SessionTarget::Id(id) => return session_row(rows, id),
         SessionTarget::Key { key, fresh } => match rows.session_by_key(org, &key)? {
@@ -531,7 +532,7 @@ fn project(
     }
     match fact {
         Fact::Asked(asked) => match &asked.command {
-            Command::ToolBatch(batch) => claim_batch(rows, session, turn, &batch.calls, (seq, now)),
+            Command::ToolBatch(batch) => claim_batch(rows, session, turn, &batch.calls, seq, now),
             _ => Ok(()),
         },
         Fact::Answered(EffectAnswered { claim, outcome, .. }) => {
@@ -595,7 +596,8 @@ fn claim_batch(
     session: &SessionRow,
     turn: &TurnRow,
     calls: &[BatchCall],
-    (asked, since): (Seq, Millis),
+    asked: Seq,
+    since: Millis,
 ) -> Result<(), Error> {
     for (child, call) in (0..).zip(calls) {
         if let BatchCall::Run(call) = call {

@@ -15,6 +15,7 @@ use outlast_views::{ApprovalProgress, ResolveResult, SessionGrant, TurnState, Vo
 use outlast_vocab::access::{Access, AuditAction, Principal, Scope};
 use outlast_vocab::approval::{AppliedGrant, GrantScope, SentNotices};
 use outlast_vocab::id::{GrantId, SessionId, TurnId};
+use outlast_vocab::label::Labels;
 use outlast_vocab::package::PinnedPackage;
 use outlast_vocab::policy::{
     Approval, ApprovalRequirement, ApprovalVerdict, PolicyDecision, RecordedDecision,
@@ -67,7 +68,7 @@ pub fn vote(rows: &mut dyn Rows, ballot: VoteRequest) -> Result<VoteOutcome, Err
     }
     let vote = Vote { by: approval.by, at: now, verdict: approval.verdict };
     let covered = match vote.verdict {
-        ApprovalVerdict::ApproveForSession => Some(grant_scope(rows, &turn, &key, (&call, &ruling, &ask))?),
+        ApprovalVerdict::ApproveForSession => Some(grant_scope(rows, &turn, &key, &call, &ruling, &ask)?),
         _ => None,
     };
     match &vote.verdict {
@@ -98,7 +99,8 @@ pub fn vote(rows: &mut dyn Rows, ballot: VoteRequest) -> Result<VoteOutcome, Err
     }
     if let Some(covered) = covered.filter(|_| all_for_session) {
         let by = votes.iter().map(|vote| vote.by.clone()).collect();
-        grant(rows, &session, &covered, (&call, by), grants_most, now)?;
+        let grant = NewGrant { scope: covered, labels: call.labels.clone(), by, at: now };
+        put_grant(rows, &session, grant, grants_most)?;
     }
     let first = resolution_of(votes, vote)?;
     settle_wait(rows, turn, &key, first.clone(), now)?;
@@ -148,7 +150,7 @@ pub(super) fn check_may_vote_as(access: &Access, by: &str) -> Result<(), Error> 
 }
 
 fn check_is_approver(ask: &ApprovalRequirement, given: SentNotices, by: &str) -> Result<(), Error> {
-    let approvers = ask.heard(given);
+    let approvers = ask.approvers(given);
     if approvers.is_empty() || approvers.contains(&by) {
         return Ok(());
     }
@@ -271,7 +273,9 @@ fn grant_scope(
     rows: &dyn ReadRows,
     turn: &TurnRow,
     key: &ReplayKey,
-    (call, ruling, ask): (&PreparedCall, &RecordedDecision, &ApprovalRequirement),
+    call: &PreparedCall,
+    ruling: &RecordedDecision,
+    ask: &ApprovalRequirement,
 ) -> Result<GrantScope, Error> {
     if ask.each_time {
         let detail =
@@ -294,30 +298,30 @@ fn grant_scope(
     Ok(GrantScope::by(call.tool.clone(), definition, ruling))
 }
 
-fn grant(
+/// An approval for the rest of a session.
+struct NewGrant {
+    scope: GrantScope,
+    /// The labels that the calls may have.
+    labels: Labels,
+    /// The approvers.
+    by: Vec<String>,
+    at: Millis,
+}
+
+fn put_grant(
     rows: &mut dyn ApprovalWrites,
     session: &SessionRow,
-    covered: &GrantScope,
-    (call, by): (&PreparedCall, Vec<String>),
+    grant: NewGrant,
     most: usize,
-    at: Millis,
 ) -> Result<(), Error> {
-    let labels = call.labels.clone();
-    let id = covered.grant_in(session.id, &labels);
+    let NewGrant { scope, labels, by, at } = grant;
+    let id = scope.grant_in(session.id, &labels);
     let there = rows.session_grants(session.no)?;
     let others = there.iter().filter(|row| row.id != id).count();
     limits::check("grants_per_session", others + 1, most)?;
-    let GrantScope { tool, rule, .. } = covered.clone();
-    rows.put_grant(&GrantRow {
-        id,
-        session: session.no,
-        form: covered.fingerprint(),
-        tool,
-        rule,
-        labels,
-        by,
-        at,
-    })
+    let form = scope.fingerprint();
+    let GrantScope { tool, rule, .. } = scope;
+    rows.put_grant(&GrantRow { id, session: session.no, form, tool, rule, labels, by, at })
 }
 
 /// Returns the approvals for the rest of a session.
@@ -333,7 +337,7 @@ pub fn grants(
     after: Option<(Millis, GrantId)>,
     limit: usize,
 ) -> Result<Page<SessionGrant, (Millis, GrantId)>, Error> {
-    let found = rows.grants(rows.access().reach, after, rows_to_read(limit))?;
+    let found = rows.grants(rows.access().visibility, after, rows_to_read(limit))?;
     let shown = |row: GrantRow| Ok(Some(view(&required_row("session", rows.session(row.session)?)?, row)));
     page_from_rows(found, limit, |row| (row.at, row.id), shown)
 }

@@ -56,16 +56,16 @@ impl<'a, R> VisibleRows<'a, R> {
     }
 
     fn sees_all_orgs(&self) -> bool {
-        self.access.reach == OrgVisibility::Everything
+        self.access.visibility == OrgVisibility::Everything
     }
 
     fn covers(&self, org: OrgId) -> bool {
-        self.access.reach.covers(org)
+        self.access.visibility.covers(org)
     }
 
     /// Returns the narrower of two reaches. No caller combines two different organisations.
     fn narrow(&self, of: OrgVisibility) -> OrgVisibility {
-        match self.access.reach {
+        match self.access.visibility {
             OrgVisibility::Everything => of,
             own @ OrgVisibility::Org(_) => own,
         }

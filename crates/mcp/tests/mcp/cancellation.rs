@@ -32,22 +32,22 @@ async fn server_is_notified_of_call_timeout() {
     let outlast = agent(stub.in_memory(), settings, SCRIPT).await;
     let said = outlast.session("ann").send("go").await.unwrap().answer().await.unwrap();
     assert_eq!(said, "error tool.timed_out: the tool did not finish within 200 ms");
-    let heard = stub.hears("notifications/cancelled", 1).await;
-    assert_eq!(heard[0]["params"]["requestId"], stub.heard("tools/call")[0]["id"]);
+    let notices = stub.hears("notifications/cancelled", 1).await;
+    assert_eq!(notices[0]["params"]["requestId"], stub.received("tools/call")[0]["id"]);
 }
 
 #[tokio::test]
 async fn server_is_notified_of_turn_cancellation() {
     let stub = silent();
     let outlast = agent(stub.in_memory(), McpServerSettings::default(), SCRIPT).await;
-    let (call, heard) = cancelled(&stub, &outlast).await;
-    assert_eq!(call, heard);
+    let (call, notices) = cancelled(&stub, &outlast).await;
+    assert_eq!(call, notices);
 }
 
 #[tokio::test]
 async fn http_server_is_notified_of_turn_cancellation() {
     let stub = silent();
     let outlast = agent(stub.over_http().await, McpServerSettings::default(), SCRIPT).await;
-    let (call, heard) = cancelled(&stub, &outlast).await;
-    assert_eq!(call, heard);
+    let (call, notices) = cancelled(&stub, &outlast).await;
+    assert_eq!(call, notices);
 }

@@ -17,18 +17,18 @@ async fn turn_network_allow_list_also_blocks_mcp_servers() {
         "call stub.look {}\n---\nsay {{result 0}}",
     )
     .await;
-    let told = async |who: &str, network: NetworkAllowList| {
+    let outcome = async |who: &str, network: NetworkAllowList| {
         let less = Overlay { network, ..Overlay::default() };
         outlast.session(who).send("go").with_overlay(less).await.unwrap().answer().await.unwrap()
     };
-    assert_eq!(told("ann", NetworkAllowList::default()).await, "seen");
+    assert_eq!(outcome("ann", NetworkAllowList::default()).await, "seen");
     for (who, network, only) in [
         ("bob", NetworkAllowList::only(["example.com"]), "example.com"),
         ("cleo", NetworkAllowList::only([""; 0]), "none"),
     ] {
-        let told = told(who, network).await;
+        let outcome = outcome(who, network).await;
         let denied = format!("the network of the agent is restricted to: {only}");
-        assert!(told.starts_with("error egress.denied") && told.contains(&denied), "{told}");
+        assert!(outcome.starts_with("error egress.denied") && outcome.contains(&denied), "{outcome}");
     }
-    assert_eq!(stub.heard("tools/call").len(), 1);
+    assert_eq!(stub.received("tools/call").len(), 1);
 }

@@ -67,7 +67,7 @@ async fn calls_of_an_eliciting_server_run_serially() {
     let outlast = agent(stub.in_memory(), McpServerSettings::default(), script).await;
     let turn = outlast.session("ann").send("go").await.unwrap();
     asks(&outlast, &turn, "Who is one?").await;
-    assert_eq!(stub.heard("tools/call").len(), 1);
+    assert_eq!(stub.received("tools/call").len(), 1);
     answer(&outlast, &turn, "one").await;
     asks(&outlast, &turn, "Who is two?").await;
     answer(&outlast, &turn, "two").await;

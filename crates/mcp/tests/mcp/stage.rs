@@ -21,18 +21,18 @@ pub(crate) type Answers = fn(method: &str, params: &Value) -> Option<Value>;
 #[derive(Clone)]
 pub(crate) struct Stub {
     answers: Answers,
-    heard: Arc<Mutex<Vec<Value>>>,
+    received: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Stub {
     pub(crate) fn new(answers: Answers) -> Self {
-        Self { answers, heard: Arc::default() }
+        Self { answers, received: Arc::default() }
     }
 
     /// Returns the answer to a message: from the test's script, or the default of every server. An answer `{"asks": …}`
     /// is a question to the user, whose reply becomes the result.
     pub(crate) fn reply(&self, message: &Value) -> Option<Value> {
-        self.heard.lock().unwrap().push(message.clone());
+        self.received.lock().unwrap().push(message.clone());
         let (id, params) = (message.get("id")?, &message["params"]);
         let Some(method) = message["method"].as_str() else {
             let call: u64 = id.as_str()?.strip_prefix("question-")?.parse().ok()?;
@@ -64,21 +64,21 @@ impl Stub {
     }
 
     /// Returns the received messages of this method, in order.
-    pub(crate) fn heard(&self, method: &str) -> Vec<Value> {
-        let heard = self.heard.lock().unwrap();
-        heard.iter().filter(|message| message["method"] == method).cloned().collect()
+    pub(crate) fn received(&self, method: &str) -> Vec<Value> {
+        let received = self.received.lock().unwrap();
+        received.iter().filter(|message| message["method"] == method).cloned().collect()
     }
 
     /// Waits until this many messages of this method have arrived.
     pub(crate) async fn hears(&self, method: &str, times: usize) -> Vec<Value> {
         for _ in 0..2_000 {
-            let heard = self.heard(method);
-            if heard.len() >= times {
-                return heard;
+            let received = self.received(method);
+            if received.len() >= times {
+                return received;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("`{method}` was not heard {times} times: {:?}", self.heard.lock().unwrap());
+        panic!("`{method}` was not heard {times} times: {:?}", self.received.lock().unwrap());
     }
 
     /// Returns a connection to the server within this program.

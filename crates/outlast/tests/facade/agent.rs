@@ -62,8 +62,8 @@ async fn memory_survives_turns_and_reopening_the_database() {
 
     let outlast = agent(&path).start().await.unwrap();
     assert_eq!(ask(&outlast, "what is my name?").await, "Your name is Ann.");
-    let stranger = outlast.session("bob").send("what is my name?").await.unwrap();
-    assert_eq!(stranger.answer().await.unwrap(), "I do not remember your name.");
+    let other_user = outlast.session("bob").send("what is my name?").await.unwrap();
+    assert_eq!(other_user.answer().await.unwrap(), "I do not remember your name.");
     assert_eq!(ask(&outlast, "forget my name").await, "I have forgotten your name.");
     outlast.shut_down().await;
 
@@ -104,16 +104,16 @@ async fn file_tools_stay_below_the_root() {
     assert_eq!(ask(&outlast, "list files").await, "I see: link.txt, notes/, out.");
     let outside = dir.path().join("secret.txt").display().to_string();
     for path in ["../secret.txt", &outside, "notes/../../secret.txt"] {
-        let told = format!(
+        let expected = format!(
             "I could not use file_read: expected a path like `notes/today.txt`, without `..`, got {path:?} (tool.args_invalid)."
         );
-        assert_eq!(ask(&outlast, &format!("read {path}")).await, told);
+        assert_eq!(ask(&outlast, &format!("read {path}")).await, expected);
     }
     for path in ["link.txt", "out/secret.txt"] {
-        let told = format!(
+        let expected = format!(
             "I could not use file_read: `{path}` is a symbolic link or goes through one; file tools do not follow links (tool.failed)."
         );
-        assert_eq!(ask(&outlast, &format!("read {path}")).await, told);
+        assert_eq!(ask(&outlast, &format!("read {path}")).await, expected);
     }
     assert_eq!(
         ask(&outlast, "write gone to out/secret.txt").await,

@@ -41,9 +41,9 @@ async fn attachment_store_receives_a_distinct_database_name() -> Result<(), Erro
     let folder = tempfile::tempdir().unwrap();
     let mut names = Vec::new();
     for file in ["one.db", "other.db", "one.db"] {
-        let (told, name) = std::sync::mpsc::channel();
+        let (send_name, name) = std::sync::mpsc::channel();
         let open = move |name: &str| {
-            told.send(name.to_owned()).expect("somebody listens");
+            send_name.send(name.to_owned()).expect("somebody listens");
             Ok(Arc::new(MemoryContents::new(Arc::new(SystemClock))) as Arc<dyn ContentStorage>)
         };
         Outlast::at(folder.path().join(file)).attachment_store(open).start().await?.shut_down().await;

@@ -64,6 +64,6 @@ async fn egress_rule_blocks_a_forbidden_post() {
         .unwrap();
     let answer = outlast.new_session().send("go").await.unwrap().answer().await.unwrap();
     assert_eq!(answer, "200 error policy.denied: the rule `r` forbids it: no");
-    let heard: Vec<String> = post.heard().into_iter().map(|heard| heard.path).collect();
-    assert_eq!(heard, ["/open"]);
+    let paths: Vec<String> = post.requests().into_iter().map(|request| request.path).collect();
+    assert_eq!(paths, ["/open"]);
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Counts what the tools really did.
 #[derive(Default)]
-struct Done {
+struct RunCounts {
     looked: AtomicU32,
     paid: AtomicU32,
 }
@@ -23,7 +23,7 @@ struct Done {
 async fn look(
     /// What.
     at: String,
-    done: Service<Arc<Done>>,
+    done: Service<Arc<RunCounts>>,
 ) -> Result<String, Error> {
     let times = done.looked.fetch_add(1, SeqCst) + 1;
     Ok(format!("{at} seen {times}"))
@@ -34,7 +34,7 @@ async fn look(
 async fn pay(
     /// How much.
     euros: u32,
-    done: Service<Arc<Done>>,
+    done: Service<Arc<RunCounts>>,
 ) -> Result<String, Error> {
     done.paid.fetch_add(1, SeqCst);
     Ok(format!("paid {euros}"))
@@ -50,13 +50,13 @@ say Paid 5.
 turn
 say Bye.";
 
-fn agent(script: &str, done: &Arc<Done>) -> Builder {
+fn agent(script: &str, done: &Arc<RunCounts>) -> Builder {
     let builder = Outlast::ephemeral().provider(scripted(script)).model("rehearsal/clerk");
     builder.service(done.clone()).tool(look).tool(pay)
 }
 
 /// Records two turns: one looks and pays, one says goodbye.
-async fn recorded(done: &Arc<Done>) -> Cursor<Vec<u8>> {
+async fn recorded(done: &Arc<RunCounts>) -> Cursor<Vec<u8>> {
     let outlast = agent(SCRIPT, done).start().await.unwrap();
     let session = outlast.session("ann");
     session.send("pay five").await.unwrap().answer().await.unwrap();
@@ -71,7 +71,7 @@ async fn recorded(done: &Arc<Done>) -> Cursor<Vec<u8>> {
     Cursor::new(file)
 }
 
-fn told(compared: &RerunReport) -> Vec<String> {
+fn differences(compared: &RerunReport) -> Vec<String> {
     let turn = |turn: &outlast::rerun::TurnComparison| {
         let calls: Vec<String> = turn.rerun.calls.iter().map(|call| call.result.to_string()).collect();
         format!("{} {} {:?} {}", turn.index, turn.is_same(), turn.rerun.answer, calls.join(" "))
@@ -81,11 +81,11 @@ fn told(compared: &RerunReport) -> Vec<String> {
 
 #[tokio::test]
 async fn rerun_reuses_recorded_answers_without_repeating_effects() {
-    let done: Arc<Done> = Arc::default();
+    let done: Arc<RunCounts> = Arc::default();
     let file = recorded(&done).await;
     let compared = Rerun::new(file.clone()).run_with(agent(SCRIPT, &done)).await.unwrap();
     assert_eq!(
-        told(&compared),
+        differences(&compared),
         ["0 true Some(\"Paid 5.\") \"a seen 1\" \"paid 5\"", "1 true Some(\"Bye.\") "]
     );
     assert_eq!((compared.reused, compared.ran, compared.not_made.len()), (2, 0, 0));
@@ -97,7 +97,7 @@ async fn rerun_reuses_recorded_answers_without_repeating_effects() {
 
 #[tokio::test]
 async fn rerun_skips_at_most_once_calls_by_default() {
-    let done: Arc<Done> = Arc::default();
+    let done: Arc<RunCounts> = Arc::default();
     let file = recorded(&done).await;
     let more = SCRIPT.replace("\"euros\": 5", "\"euros\": 7");
     let compared = Rerun::new(file.clone()).run_with(agent(&more, &done)).await.unwrap();
@@ -116,15 +116,18 @@ async fn rerun_skips_at_most_once_calls_by_default() {
 
 #[tokio::test]
 async fn rerun_starts_from_any_turn_or_effect() {
-    let done: Arc<Done> = Arc::default();
+    let done: Arc<RunCounts> = Arc::default();
     let file = recorded(&done).await;
     let other = "any\nsay Something else.";
     let from = |point: &str| Rerun::new(file.clone()).from(point.parse::<RerunStart>().unwrap());
     let compared = from("1").run_with(agent(other, &done)).await.unwrap();
-    assert_eq!(told(&compared), ["1 false Some(\"Something else.\") "]);
+    assert_eq!(differences(&compared), ["1 false Some(\"Something else.\") "]);
     let second = "any\nsay First.\n---\nsay Second.";
     let compared = from("turn/0/model/1").run_with(agent(second, &done)).await.unwrap();
-    assert_eq!(told(&compared), ["0 false Some(\"Second.\") \"a seen 1\"", "1 false Some(\"First.\") "]);
+    assert_eq!(
+        differences(&compared),
+        ["0 false Some(\"Second.\") \"a seen 1\"", "1 false Some(\"First.\") "]
+    );
     for (point, kind) in [("7", Kind::TurnNotFound), ("turn/0/model/9", Kind::TurnNotFound)] {
         assert_eq!(from(point).run_with(agent(other, &done)).await.unwrap_err().kind(), kind);
     }
@@ -134,7 +137,7 @@ async fn rerun_starts_from_any_turn_or_effect() {
 
 #[tokio::test]
 async fn organisation_rules_apply_in_reruns() {
-    let done: Arc<Done> = Arc::default();
+    let done: Arc<RunCounts> = Arc::default();
     let file = recorded(&done).await;
     let acme = Org { id: OrgId::from_u128(7), name: "acme".parse().unwrap(), created: Millis(0) };
     let deny = PolicyDecision::Deny { reason: "not there".to_owned() };
@@ -158,7 +161,7 @@ async fn look_for_ever() -> Result<String, Error> {
 
 #[tokio::test]
 async fn slow_rerun_is_stopped_at_its_timeout() {
-    let done: Arc<Done> = Arc::default();
+    let done: Arc<RunCounts> = Arc::default();
     let file = recorded(&done).await;
     let stuck = SCRIPT.replace("call look {\"at\": \"a\"}", "call look_for_ever {}");
     let agent = agent(&stuck, &done).tool(look_for_ever);

@@ -115,18 +115,18 @@ async fn live_events_equal_stored_events() {
 }
 
 /// Collects all events of a turn, read after the turn has ended.
-async fn told((turn, mut events): (Turn, outlast::SessionEventStream)) -> Vec<String> {
+async fn event_names((turn, mut events): (Turn, outlast::SessionEventStream)) -> Vec<String> {
     turn.answer().await.unwrap();
-    let mut told = Vec::new();
+    let mut event_names = Vec::new();
     loop {
         match events.next().await.unwrap() {
-            Event::Live(LiveEvent { what: LiveEventKind::Text { text, .. }, .. }) => told.push(text),
+            Event::Live(LiveEvent { what: LiveEventKind::Text { text, .. }, .. }) => event_names.push(text),
             Event::Live(_) => {}
-            Event::Missed { frames } => told.push(format!("{frames} missed")),
+            Event::Missed { frames } => event_names.push(format!("{frames} missed")),
             Event::Durable(record) => {
-                told.push(record.fact.name().to_owned());
+                event_names.push(record.fact.name().to_owned());
                 if matches!(record.fact, Fact::Ended { .. }) {
-                    return told;
+                    return event_names;
                 }
             }
         }
@@ -136,16 +136,16 @@ async fn told((turn, mut events): (Turn, outlast::SessionEventStream)) -> Vec<St
 #[tokio::test(flavor = "multi_thread")]
 async fn watched_turn_streams_from_its_first_word() {
     let outlast = saying("any\nsay one two").start().await.unwrap();
-    let heard = ["turn.accepted", "one ", "two", "turn.started", "effect.performed", "turn.ended"];
+    let expected = ["turn.accepted", "one ", "two", "turn.started", "effect.performed", "turn.ended"];
     let watched = outlast.session("ann").send("a new key").watched().await.unwrap();
     let id = watched.0.session();
-    assert_eq!(told(watched).await, heard);
+    assert_eq!(event_names(watched).await, expected);
     let watched = outlast.session("ann").send("a key that is there").watched().await.unwrap();
-    assert_eq!(told(watched).await, heard);
+    assert_eq!(event_names(watched).await, expected);
     let watched = outlast.session_by_id(id).send("an id").watched().await.unwrap();
-    assert_eq!(told(watched).await, heard);
+    assert_eq!(event_names(watched).await, expected);
     let watched = outlast.new_session().steer("a new session").watched().await.unwrap();
-    assert_eq!(told(watched).await, heard);
+    assert_eq!(event_names(watched).await, expected);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn watching_a_duplicate_input_replays_its_turn() {
     let again = session.send_once("k", "hi").watched().await.unwrap();
     assert_eq!((again.0.id(), again.0.duplicate()), (first.id(), true));
     let facts = ["turn.accepted", "turn.started", "effect.performed", "turn.ended"];
-    assert_eq!(told(again).await, facts);
+    assert_eq!(event_names(again).await, facts);
 }
 
 #[tokio::test]
@@ -219,17 +219,17 @@ async fn inputs_on_another_head_stay_separate() {
 struct Paint;
 
 #[derive(Deserialize, JsonSchema)]
-struct Wall {}
+struct PaintArgs {}
 
 impl Tool for Paint {
-    type Args = Wall;
+    type Args = PaintArgs;
     type Needs = Progress;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec::new("paint", "Paints a wall.").pure()
     }
 
-    async fn run(&self, progress: Progress, _: Call, _: Wall) -> Result<ToolRunOutcome, Error> {
+    async fn run(&self, progress: Progress, _: Call, _: PaintArgs) -> Result<ToolRunOutcome, Error> {
         progress.note("half of it");
         done("painted")
     }

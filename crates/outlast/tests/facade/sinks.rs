@@ -55,16 +55,16 @@ async fn failing_webhook_receives_every_output_once() -> Result<(), Error> {
     assert_eq!(counts, [("file", 0, 9), ("hook", 0, 9)]);
     outlast.shut_down().await;
 
-    let told = |body: &[u8]| {
+    let event_of = |body: &[u8]| {
         let message: serde_json::Value = serde_json::from_slice(body).unwrap();
         let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
         (text(&message["id"]), text(&message["data"]["turn"]))
     };
-    let heard: BTreeSet<_> = server.heard().iter().map(|heard| told(&heard.body)).collect();
-    assert_eq!(heard.iter().map(|(_, turn)| turn.clone()).collect::<BTreeSet<_>>(), turns);
-    assert_eq!(heard.len(), 9, "one id for each output");
+    let requests: BTreeSet<_> = server.requests().iter().map(|request| event_of(&request.body)).collect();
+    assert_eq!(requests.iter().map(|(_, turn)| turn.clone()).collect::<BTreeSet<_>>(), turns);
+    assert_eq!(requests.len(), 9, "one id for each output");
     let file = std::fs::read_to_string(folder.path().join("out.jsonl")).unwrap();
-    let lines: Vec<String> = file.lines().map(|line| told(line.as_bytes()).1).collect();
+    let lines: Vec<String> = file.lines().map(|line| event_of(line.as_bytes()).1).collect();
     assert_eq!((lines.len(), lines.into_iter().collect::<BTreeSet<_>>()), (9, turns));
     Ok(())
 }

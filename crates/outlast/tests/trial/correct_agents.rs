@@ -1,5 +1,5 @@
 //! Correct agents, killed at every point.
-use crate::server::{Desk, Phone};
+use crate::server::{KeyServer, Phone};
 use crate::stage::{Charge, shop, with};
 use outlast::serde_json::json;
 use outlast::trial::{CrashRunOutcome, ObservedRun, Trial};
@@ -148,11 +148,14 @@ async fn twice_interrupted_charge_happens_once() {
 
 #[tokio::test]
 async fn tool_may_call_a_server_that_survives_crashes() {
-    let trial = Trial::new(|_| Desk::open(), |outlast, desk: &Desk| outlast.tool(Phone(desk.address)));
+    let trial = Trial::new(
+        |_| KeyServer::open(),
+        |outlast, service: &KeyServer| outlast.tool(Phone(service.address)),
+    );
     let trial = trial.script("call phone {}\n---\nsay {{result phone}}").say("call them");
-    let trial = trial.invariant(|seen: &ObservedRun, desk| {
+    let trial = trial.invariant(|seen: &ObservedRun, service| {
         assert_eq!(seen.answer(), "heard");
-        assert_eq!(desk.keys().len(), 1, "one key, however often it was called");
+        assert_eq!(service.keys().len(), 1, "one key, however often it was called");
     });
     let report = trial.kill_every_effect().await.unwrap();
     report.assert_guarantees();

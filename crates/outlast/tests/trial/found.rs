@@ -76,8 +76,8 @@ async fn panicking_invariant_breaks_the_trial() {
     let trial = with(Careless, CHARGE).say("cake").only_crash("3:before");
     let trial = trial.invariant(|_: &ObservedRun, shop| assert!(shop.did("charged") == 1, "charged twice"));
     let report = trial.kill_every_effect().await.unwrap();
-    let told: Vec<&str> = report.broken.iter().map(|broken| broken.detail.as_str()).collect();
-    assert_eq!(told, ["charged twice"]);
+    let details: Vec<&str> = report.broken.iter().map(|broken| broken.detail.as_str()).collect();
+    assert_eq!(details, ["charged twice"]);
 }
 
 #[tokio::test]
@@ -172,21 +172,21 @@ async fn broken_run_database_is_kept_in_chosen_directory() {
     let dir = tempfile::tempdir().unwrap();
     let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).keep_failed_runs(dir.path());
     let report = trial.only_crash("3:before").only_crash("3:after").kill_every_effect().await.unwrap();
-    let kept = report.broken[0].dir.as_ref().unwrap();
-    assert!(kept.starts_with(dir.path()) && kept.join("outlast.db").exists());
+    let directory = report.broken[0].dir.as_ref().unwrap();
+    assert!(directory.starts_with(dir.path()) && directory.join("outlast.db").exists());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "runs without fault leave nothing");
-    let line = format!("  its database: {}\n", kept.join("outlast.db").display());
+    let line = format!("  its database: {}\n", directory.join("outlast.db").display());
     assert!(report.to_string().contains(&line), "{report}");
 }
 
 #[tokio::test]
 async fn trial_reports_its_progress() {
-    let told: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
-    let watched = told.clone();
+    let details: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
+    let watched = details.clone();
     let trial = shop("say hello").say("hi");
     let trial = trial.on_progress(move |progress| watched.lock().unwrap().push((progress.done, progress.of)));
     trial.kill_every_effect().await.unwrap().assert_guarantees();
-    assert_eq!(*told.lock().unwrap(), [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
+    assert_eq!(*details.lock().unwrap(), [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
 }
 
 #[tokio::test]

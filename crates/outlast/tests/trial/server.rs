@@ -7,33 +7,33 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A server that receives keys and answers each.
-pub(crate) struct Desk {
+pub(crate) struct KeyServer {
     pub(crate) address: SocketAddr,
-    heard: Arc<Mutex<BTreeSet<String>>>,
+    received: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl Desk {
+impl KeyServer {
     /// Opens the server on a free port. It lives as long as the test's runtime.
     pub(crate) fn open() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let heard: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), heard.clone()));
-        Self { address, heard }
+        let received: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), received.clone()));
+        Self { address, received }
     }
 
     pub(crate) fn keys(&self) -> BTreeSet<String> {
-        self.heard.lock().unwrap().clone()
+        self.received.lock().unwrap().clone()
     }
 }
 
-async fn serve(listener: TcpListener, heard: Arc<Mutex<BTreeSet<String>>>) {
+async fn serve(listener: TcpListener, received: Arc<Mutex<BTreeSet<String>>>) {
     while let Ok((mut caller, _)) = listener.accept().await {
         let mut key = String::new();
         // A caller that died has sent part of a key or nothing.
         if caller.read_to_string(&mut key).await.is_ok() && key.ends_with('.') {
-            heard.lock().unwrap().insert(key);
+            received.lock().unwrap().insert(key);
             let _heard = caller.write_all(b"heard").await;
         }
     }

@@ -106,9 +106,9 @@ tools! {
     };
     /// At most once, and waits for an event in the middle: it goes on from its start.
     Deliver((Events,)) = ToolSpec::new("deliver", "Delivers.").durable(), |shop, (events,), call, item| {
-        let told = events.wait("arrived", Some(Duration::from_hours(24))).await?;
+        let value = events.wait("arrived", Some(Duration::from_hours(24))).await?;
         shop.note("delivered", call.id);
-        done(format!("{item}: {told:?}"))
+        done(format!("{item}: {value:?}"))
     };
     /// Nothing happened the first time, and it says so.
     Flaky(()) = ToolSpec::new("flaky", "Fails at first.").attempts(3, Duration::from_millis(1)),

@@ -8,8 +8,8 @@ pub(crate) fn tag_signature(provider: &str, proof: &str) -> String {
 }
 
 /// Returns the original signature, if it came from this provider.
-pub(crate) fn untag_signature<'a>(provider: &str, kept: Option<&'a str>) -> Option<&'a str> {
-    kept?.strip_prefix(provider)?.strip_prefix(':')
+pub(crate) fn untag_signature<'a>(provider: &str, tagged: Option<&'a str>) -> Option<&'a str> {
+    tagged?.strip_prefix(provider)?.strip_prefix(':')
 }
 
 #[cfg(test)]
@@ -18,10 +18,10 @@ mod tests {
 
     #[test]
     fn signature_is_returned_only_to_its_provider() {
-        let kept = tag_signature("gemini", "a:b");
-        assert_eq!(untag_signature("gemini", Some(&kept)), Some("a:b"));
-        assert_eq!(untag_signature("gem", Some(&kept)), None);
-        assert_eq!(untag_signature("gemini2", Some(&kept)), None);
+        let tagged = tag_signature("gemini", "a:b");
+        assert_eq!(untag_signature("gemini", Some(&tagged)), Some("a:b"));
+        assert_eq!(untag_signature("gem", Some(&tagged)), None);
+        assert_eq!(untag_signature("gemini2", Some(&tagged)), None);
         assert_eq!(untag_signature("gemini", None), None);
     }
 }

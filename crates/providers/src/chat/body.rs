@@ -90,8 +90,8 @@ pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
         .filter_map(|message| chat_message(ask, message))
         .map(|said| raw_json(&said))
         .collect();
-    if !request.said.is_empty() {
-        let content = Some(Cow::Borrowed(request.said));
+    if !request.partial_text.is_empty() {
+        let content = Some(Cow::Borrowed(request.partial_text));
         messages.push(raw_json(&ChatMessage::Assistant {
             content,
             reasoning_content: None,
@@ -126,7 +126,7 @@ pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
         temperature: options.temperature_milli.map(|milli| f64::from(milli) / 1_000.0),
         reasoning_effort: options.variant.as_deref(),
         prompt_cache_key: is_openai.then(|| request.session.to_string()),
-        going_on: (!request.said.is_empty())
+        going_on: (!request.partial_text.is_empty())
             .then_some(ContinuationOptions { continue_final_message: true, add_generation_prompt: false }),
         stream: true,
         stream_options: json!({ "include_usage": true }),

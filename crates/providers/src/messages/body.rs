@@ -87,12 +87,12 @@ pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
     let options = &request.call.options;
     let claude = ClaudeVersion::of(ask.model);
     // The API accepts the beginning of a reply only without thinking.
-    let variant = options.variant.as_deref().filter(|_| request.said.is_empty());
+    let variant = options.variant.as_deref().filter(|_| request.partial_text.is_empty());
     let max_tokens = options.tokens_most.unwrap_or_else(|| claude.answer_tokens_default());
     let ThinkingConfig { config: thinking, effort } = thinking(claude, variant, max_tokens);
     // The API accepts no temperature with thinking.
     let temperature = options.temperature_milli.filter(|_| thinking.is_none());
-    let form = if request.said.is_empty() {
+    let form = if request.partial_text.is_empty() {
         answer_constraint(ask, claude, thinking.is_some())
     } else {
         // A reply with a beginning can have neither a schema nor a forced call.
@@ -114,7 +114,7 @@ pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
     if let (Some(schema), AnswerConstraint::Instructions) = (&request.call.output, &form) {
         system = Cow::Owned(format!("{system}\n\n{}", schema_instructions(schema)));
     }
-    let withheld = &request.said[request.said.trim_end().len()..];
+    let withheld = &request.partial_text[request.partial_text.trim_end().len()..];
     let mut said = conversation(ask);
     let rendered: Vec<Box<RawValue>> = said.iter().map(RoleMessage::raw).collect();
     let prefix = cache_prefix(
@@ -143,7 +143,7 @@ pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
             RoleMessage { role: MessagesRole::User, content: std::mem::take(&mut said[place].content) };
         messages[place] = unmarked.with_cache_breakpoint().raw();
     }
-    if let Some(begun) = Some(request.said.trim_end()).filter(|begun| !begun.is_empty()) {
+    if let Some(begun) = Some(request.partial_text.trim_end()).filter(|begun| !begun.is_empty()) {
         let content = vec![json!({ "type": "text", "text": begun })];
         messages.push(RoleMessage { role: MessagesRole::Assistant, content }.raw());
     }

@@ -81,14 +81,14 @@ impl TestConversation {
     /// Returns the model's events, one per line, with adjacent words joined.
     pub(super) fn reply_text(&self, rehearsal: &Rehearsal) -> String {
         let pieces: Vec<_> = block_on(rehearsal.stream(self.request()).collect());
-        let mut heard: Vec<Result<ModelEvent, Error>> = Vec::new();
+        let mut events: Vec<Result<ModelEvent, Error>> = Vec::new();
         for piece in pieces {
-            match (heard.last_mut(), piece) {
+            match (events.last_mut(), piece) {
                 (Some(Ok(ModelEvent::Text(text))), Ok(ModelEvent::Text(word))) => text.push_str(&word),
-                (_, piece) => heard.push(piece),
+                (_, piece) => events.push(piece),
             }
         }
-        heard.iter().map(|piece| show(piece) + "\n").collect()
+        events.iter().map(|piece| show(piece) + "\n").collect()
     }
 }
 

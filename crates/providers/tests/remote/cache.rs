@@ -54,18 +54,18 @@ fn calls_report_cache_use_and_prompt_changes() {
         Playback::of([ResponseScript::stream(reply(Api::Anthropic, &[Bit::Text("ok")], StopReason::End))]);
     let (provider, call) = (remote(Api::Anthropic, &server), call(Api::Anthropic));
     let log = Log::default();
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     tracing::subscriber::with_default(log.clone(), || {
         for (system, text) in [("Be brief.", "one"), ("Be brief.", "two"), ("Be long.", "two")] {
             let turn = [Message::user(text)];
             let pieces = hear(&provider, ModelRequest { system, turn: &turn, ..ModelRequest::empty(&call) });
-            told.extend(pieces.into_iter().filter_map(|piece| match piece {
+            reported.extend(pieces.into_iter().filter_map(|piece| match piece {
                 Ok(ModelEvent::PromptChanged(at)) => Some(at),
                 _ => None,
             }));
         }
     });
-    assert_eq!(told, ["message 1", "the system prompt"]);
+    assert_eq!(reported, ["message 1", "the system prompt"]);
     let report = "DEBUG message=prompt cache usage.cache_read=30\n";
     let changed = |place: &str| {
         format!(

@@ -19,9 +19,9 @@ fn sent(api: Api, request: ModelRequest<'_>) -> Value {
     let server = Playback::of([ResponseScript::stream(reply(api, &[Bit::Text("ok")], StopReason::End))]);
     let said = hear(&remote(api, &server), ModelRequest { session: SessionId::from_u128(7), ..request });
     assert!(matches!(said.last(), Some(Ok(ModelEvent::End(_)))), "{:?}", show(&said));
-    let [heard] = &server.heard()[..] else { panic!("one request is sent") };
-    let mut body: Value = serde_json::from_slice(&heard.body).unwrap();
-    body["POST"] = json!(heard.path);
+    let [received] = &server.requests()[..] else { panic!("one request is sent") };
+    let mut body: Value = serde_json::from_slice(&received.body).unwrap();
+    body["POST"] = json!(received.path);
     body
 }
 
@@ -323,16 +323,18 @@ fn partial_reply_continues_where_the_api_supports_it() {
     let options = Generation { variant: Some("high".to_owned()), ..Generation::default() };
     let (call, turn) = (ModelCall { options, ..call(api) }, [Message::user("count")]);
     let provider = remote(api, &server);
-    assert!(provider.info(&call.model).unwrap().goes_on);
-    let said =
-        hear(&provider, ModelRequest { turn: &turn, said: "one two \n", ..ModelRequest::empty(&call) });
+    assert!(provider.info(&call.model).unwrap().can_continue);
+    let said = hear(
+        &provider,
+        ModelRequest { turn: &turn, partial_text: "one two \n", ..ModelRequest::empty(&call) },
+    );
     // The API rejects trailing white space in the beginning, so the model repeats it and the decoder removes it.
     assert_eq!(show(&said)[0], "text \"three four\"");
-    let body: Value = serde_json::from_slice(&server.heard()[0].body).unwrap();
+    let body: Value = serde_json::from_slice(&server.requests()[0].body).unwrap();
     let begun = json!({ "role": "assistant", "content": [{ "type": "text", "text": "one two" }] });
     assert_eq!((&body["messages"][1], &body["thinking"]), (&begun, &Value::Null));
     let newer = "anthropic/claude-opus-4-6".parse().unwrap();
-    assert!(!provider.info(&newer).unwrap().goes_on);
+    assert!(!provider.info(&newer).unwrap().can_continue);
 }
 
 #[test]
@@ -348,7 +350,7 @@ fn longer_conversation_extends_the_same_request_bytes() {
                 ModelRequest { system: "Be brief.", turn, tools: &tools, ..ModelRequest::empty(&call) },
             );
         }
-        let bodies: Vec<Vec<u8>> = server.heard().into_iter().map(|heard| heard.body).collect();
+        let bodies: Vec<Vec<u8>> = server.requests().into_iter().map(|request| request.body).collect();
         assert_eq!(bodies[0], bodies[1], "{}", api.name());
         // Cache breakpoints move with the end of the prompt; the content stays the same.
         let items = |body: &[u8]| {
@@ -392,20 +394,20 @@ fn thinking_is_returned_to_the_model_unchanged() {
         let said = ask(std::slice::from_ref(&input), &provider);
         let turn = [input, assistant(said)];
         ask(&turn, &provider);
-        let stranger = RemoteProvider::new("stranger", *api, server.url(), None).unwrap();
+        let unknown_provider = RemoteProvider::new("stranger", *api, server.url(), None).unwrap();
         let theirs = ModelCall {
             model: format!("stranger/{}", crate::stage::model(*api)).parse().unwrap(),
             ..call.clone()
         };
-        run(stranger
+        run(unknown_provider
             .stream(ModelRequest { turn: &turn, tools: &tools, ..ModelRequest::empty(&theirs) })
             .collect::<Vec<_>>());
         let has_thought = |body: &[u8]| {
             let body = String::from_utf8_lossy(body);
             body.contains("\"proof\"") || body.contains("\"reasoning_content\":\"hm\"")
         };
-        let heard = server.heard();
-        let sent: Vec<bool> = heard.iter().map(|heard| has_thought(&heard.body)).collect();
+        let requests = server.requests();
+        let sent: Vec<bool> = requests.iter().map(|request| has_thought(&request.body)).collect();
         assert_eq!(sent, [false, true, false], "{}", api.name());
     }
 }

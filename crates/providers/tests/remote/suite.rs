@@ -143,20 +143,24 @@ fn every_line_end(api: Api) {
 /// A reply without one of its events is a cut, whether the connection broke or the body ended.
 fn every_cut(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
-    for kept in 0..events.len() {
-        let begun = events[..kept].iter().fold(ResponseScript::events(), ResponseScript::chunk);
-        let half = &events[kept][..events[kept].len() / 2];
+    for count in 0..events.len() {
+        let begun = events[..count].iter().fold(ResponseScript::events(), ResponseScript::chunk);
+        let half = &events[count][..events[count].len() / 2];
         let cuts = [begun.clone(), begun.clone().chunk(half), begun.clone().chunk(half).end(), begun.end()];
         for (how, script) in cuts.into_iter().enumerate() {
             let ended_well = how > 1;
             let last = play(api, script).pop().unwrap();
             // Chat Completions report the end of a reply before its usage.
             let is_whole =
-                matches!(api, Api::OpenAi | Api::OpenAiCompatible) && ended_well && kept + 2 >= events.len();
+                matches!(api, Api::OpenAi | Api::OpenAiCompatible) && ended_well && count + 2 >= events.len();
             match last {
-                Ok(piece) => assert!(is_whole, "{kept} events, cut {how}: {piece:?}"),
+                Ok(piece) => assert!(is_whole, "{count} events, cut {how}: {piece:?}"),
                 Err(error) => {
-                    assert_eq!((error.kind(), is_whole), (Kind::ModelCut, false), "{kept} events, cut {how}");
+                    assert_eq!(
+                        (error.kind(), is_whole),
+                        (Kind::ModelCut, false),
+                        "{count} events, cut {how}"
+                    );
                 }
             }
         }
@@ -192,12 +196,12 @@ fn slow_drip(api: Api) {
 
 fn error_midway(api: Api) {
     let events = reply(api, &[Bit::Text("I ")], StopReason::End);
-    let kept = events.iter().position(|event| event.contains("I ")).unwrap() + 1;
+    let count = events.iter().position(|event| event.contains("I ")).unwrap() + 1;
     // Its own format, and that of compatible servers.
     let plain = "data: {\"error\":{\"code\":500,\"message\":\"Overloaded\",\"type\":\"server_error\"}}\n\n"
         .to_owned();
     for error in [overloaded(api), plain] {
-        let script = ResponseScript::stream(events[..kept].iter().chain([&error]));
+        let script = ResponseScript::stream(events[..count].iter().chain([&error]));
         let want = [
             "text \"I \"".to_owned(),
             format!("model.unavailable: `{}` cannot answer now: Overloaded", api.name()),
@@ -215,8 +219,8 @@ struct Scripted {
 
 impl Scripted {
     fn new(api: Api) -> Self {
-        let answer = move |_: usize, heard: &RecordedRequest| {
-            let has_tools = String::from_utf8_lossy(&heard.body).contains("\"tools\"");
+        let answer = move |_: usize, request: &RecordedRequest| {
+            let has_tools = String::from_utf8_lossy(&request.body).contains("\"tools\"");
             let (bit, stop) = if has_tools {
                 (Bit::Call("a", "now", "{}"), StopReason::ToolUse)
             } else {
@@ -270,7 +274,7 @@ fn any_body(api: Api) -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
     })
 }
 
-fn any_chunks((body, mut cuts): (Vec<u8>, Vec<usize>), api: Api) -> Result<(), TestCaseError> {
+fn any_chunks(body: Vec<u8>, mut cuts: Vec<usize>, api: Api) -> Result<(), TestCaseError> {
     cuts.retain(|cut| *cut < body.len());
     cuts.extend([0, body.len()]);
     cuts.sort_unstable();
@@ -293,7 +297,10 @@ fn echoed_key(api: Api) {
         assert!(shown.contains("[key]"), "{shown}");
     }
     assert!(
-        server.heard().iter().all(|heard| heard.headers.iter().any(|(_, value)| value.contains(stage::KEY)))
+        server
+            .requests()
+            .iter()
+            .all(|request| request.headers.iter().any(|(_, value)| value.contains(stage::KEY)))
     );
 }
 
@@ -336,7 +343,7 @@ macro_rules! suite {
             proptest! {
                 #![proptest_config(ProptestConfig::with_cases(64))]
                 #[test]
-                fn decoding_does_not_depend_on_chunk_boundaries(body in any_body($api)) { any_chunks(body, $api)?; }
+                fn decoding_does_not_depend_on_chunk_boundaries((body, cuts) in any_body($api)) { any_chunks(body, cuts, $api)?; }
             }
         }
     )*};

@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub trait AgentFactory: Send + Sync {
     /// Plans the agents for the latest versions of all configuration. Leaves out agents with the name of an agent of
     /// the program.
-    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error>;
+    fn plans(&self, configs: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error>;
 
     /// Checks whether a new configuration is valid together with everything else, even if no agent uses it.
-    fn check(&self, new: &StoredConfig, kept: &[StoredConfig]) -> Result<(), Error>;
+    fn check(&self, new: &StoredConfig, configs: &[StoredConfig]) -> Result<(), Error>;
 }
 
 /// An agent that has not been built yet.
@@ -106,7 +106,7 @@ impl ConfigChange {
 
 /// Keeps the agents of a process up to date with the configuration in the database.
 pub(crate) struct AgentReloader {
-    tailored: OrgAgentFactory,
+    source: OrgAgentFactory,
     /// The store, restricted to the organisation.
     store: Arc<dyn Store>,
     agent_registry: Arc<AgentRegistry>,
@@ -133,18 +133,18 @@ struct BuiltAgents {
 
 impl AgentReloader {
     pub(crate) fn new(
-        tailored: OrgAgentFactory,
+        source: OrgAgentFactory,
         store: Arc<dyn Store>,
         agent_registry: Arc<AgentRegistry>,
     ) -> Self {
-        let store = store.serving(Access::to(tailored.org));
+        let store = store.serving(Access::to(source.org));
         let (made, left_out) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { tailored, store, agent_registry, made, left_out }
+        Self { source, store, agent_registry, made, left_out }
     }
 
     /// Returns the organisation whose agents are loaded.
     pub(crate) fn org(&self) -> OrgId {
-        self.tailored.org
+        self.source.org
     }
 
     /// Returns the agents that cannot be built, by name.
@@ -164,8 +164,8 @@ impl AgentReloader {
     /// Checks the database, then rebuilds and installs the agents whose configuration has changed.
     pub(crate) async fn look(&self) -> Result<(), Error> {
         let mut made = self.made.lock().await;
-        let kept = self.kept().await?;
-        self.catch_up(&mut made, &kept)
+        let configs = self.stored_configs().await?;
+        self.catch_up(&mut made, &configs)
     }
 
     /// Writes a change if all affected agents can still be built, and installs them.
@@ -181,14 +181,14 @@ impl AgentReloader {
         }
         let (kind, name, deletes) = (*kind, name.clone(), body.is_none());
         let mut made = self.made.lock().await;
-        let mut kept = self.kept().await?;
+        let mut configs = self.stored_configs().await?;
         // First apply earlier changes by others. If they broke an agent, this change is not to blame.
-        self.catch_up(&mut made, &kept)?;
-        change_in(&mut kept, &change, now);
-        if let Some(new) = kept.iter().find(|config| config.kind == kind && config.name == name) {
-            self.tailored.by.check(new, &kept)?;
+        self.catch_up(&mut made, &configs)?;
+        change_in(&mut configs, &change, now);
+        if let Some(new) = configs.iter().find(|config| config.kind == kind && config.name == name) {
+            self.source.by.check(new, &configs)?;
         }
-        let cut = self.build_changed(&made, &kept)?;
+        let cut = self.build_changed(&made, &configs)?;
         let was_left_out: BTreeSet<String> = self.left_out().into_iter().map(|left| left.name).collect();
         for (agent, error) in &cut.failed {
             let is_it = kind == ConfigKind::Agent && *agent == name;
@@ -215,21 +215,21 @@ impl AgentReloader {
     }
 
     /// Reads the latest versions of all configuration.
-    async fn kept(&self) -> Result<Vec<StoredConfig>, Error> {
-        let mut kept = Vec::new();
+    async fn stored_configs(&self) -> Result<Vec<StoredConfig>, Error> {
+        let mut configs = Vec::new();
         for kind in ConfigKind::ALL {
-            kept.extend(self.store.configs(kind, usize::MAX).await?);
+            configs.extend(self.store.configs(kind, usize::MAX).await?);
         }
-        Ok(kept)
+        Ok(configs)
     }
 
-    fn catch_up(&self, made: &mut LoadedVersions, kept: &[StoredConfig]) -> Result<(), Error> {
-        let seen = kept.iter().map(|config| ((config.kind, config.name.clone()), config.version));
+    fn catch_up(&self, made: &mut LoadedVersions, configs: &[StoredConfig]) -> Result<(), Error> {
+        let seen = configs.iter().map(|config| ((config.kind, config.name.clone()), config.version));
         let seen = Some(seen.collect());
         if made.seen == seen {
             return Ok(());
         }
-        let cut = self.build_changed(made, kept)?;
+        let cut = self.build_changed(made, configs)?;
         for (agent, error) in &cut.failed {
             tracing::warn!(agent, %error, "an agent cannot be built from the database; its previous version, if any, stays in use");
         }
@@ -239,14 +239,14 @@ impl AgentReloader {
     }
 
     /// Builds every agent whose configuration has changed, and retries those that failed before.
-    fn build_changed(&self, made: &LoadedVersions, kept: &[StoredConfig]) -> Result<BuiltAgents, Error> {
+    fn build_changed(&self, made: &LoadedVersions, configs: &[StoredConfig]) -> Result<BuiltAgents, Error> {
         let mut cut = BuiltAgents { names: BTreeSet::new(), ready: Vec::new(), failed: Vec::new() };
-        for AgentPlan { name, is_kept, layers, make } in self.tailored.by.plans(kept)? {
+        for AgentPlan { name, is_kept, layers, make } in self.source.by.plans(configs)? {
             cut.names.insert(name.clone());
             if made.layers.get(&name) == Some(&layers) {
                 continue;
             }
-            let org = is_kept.then_some(self.tailored.org);
+            let org = is_kept.then_some(self.source.org);
             match make().and_then(|agent| self.agent_registry.resolve(agent, org)) {
                 Ok(resolved_agent) => cut.ready.push((layers, Arc::new(resolved_agent))),
                 Err(error) => cut.failed.push((name, error)),
@@ -280,10 +280,10 @@ impl AgentReloader {
 }
 
 /// Applies a change to the configuration in memory.
-fn change_in(kept: &mut Vec<StoredConfig>, change: &ConfigChange, at: Millis) {
+fn change_in(configs: &mut Vec<StoredConfig>, change: &ConfigChange, at: Millis) {
     let ConfigChange { kind, name, body, .. } = change;
     let Some(body) = body else {
-        kept.retain(|config| config.kind != *kind || config.name != *name);
+        configs.retain(|config| config.kind != *kind || config.name != *name);
         return;
     };
     let next = |version| StoredConfig {
@@ -294,9 +294,9 @@ fn change_in(kept: &mut Vec<StoredConfig>, change: &ConfigChange, at: Millis) {
         body: body.clone(),
         at,
     };
-    match kept.iter_mut().find(|config| config.kind == *kind && config.name == *name) {
+    match configs.iter_mut().find(|config| config.kind == *kind && config.name == *name) {
         Some(config) => *config = next(config.version + 1),
-        None => kept.push(next(1)),
+        None => configs.push(next(1)),
     }
 }
 

@@ -138,16 +138,17 @@ impl AgentRegistry {
     }
 
     /// Returns the default agent, which answers inputs that name no agent.
-    pub(crate) fn first(&self, reach: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
+    pub(crate) fn first(&self, visibility: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
         let known = self.known();
-        known.named.get(&self.first).filter(|first| first.is_within(reach)).cloned().ok_or_else(|| {
-            let detail = format!("there is no default agent here; name one of: {}", names(&known, reach));
+        known.named.get(&self.first).filter(|first| first.is_within(visibility)).cloned().ok_or_else(|| {
+            let detail =
+                format!("there is no default agent here; name one of: {}", names(&known, visibility));
             Error::new(Kind::AgentNotFound, detail)
         })
     }
 
-    /// Returns all agents that callers with this reach may use, by name.
-    pub(crate) fn views(&self, reach: OrgVisibility) -> Vec<AgentView> {
+    /// Returns all agents that callers with this visibility may use, by name.
+    pub(crate) fn views(&self, visibility: OrgVisibility) -> Vec<AgentView> {
         let known = self.known();
         let view = |(name, resolved_agent): (&String, &Arc<ResolvedAgent>)| AgentView {
             name: name.clone(),
@@ -158,7 +159,12 @@ impl AgentRegistry {
                 contracts: Some(resolved_agent.contracts.clone()),
             },
         };
-        known.named.iter().filter(|(_, resolved_agent)| resolved_agent.is_within(reach)).map(view).collect()
+        known
+            .named
+            .iter()
+            .filter(|(_, resolved_agent)| resolved_agent.is_within(visibility))
+            .map(view)
+            .collect()
     }
 
     /// Resolves an agent and installs it in place of the one with its name. Turns that were accepted before keep
@@ -198,12 +204,12 @@ impl AgentRegistry {
         &self,
         agent: Option<&str>,
         layers: InputLayers<'_>,
-        reach: OrgVisibility,
+        visibility: OrgVisibility,
     ) -> Result<Arc<ResolvedAgent>, Error> {
         let InputLayers { overlays, client_tools, provider_wait_s } = layers;
         let base = match agent {
-            Some(agent) => self.named(agent, reach)?,
-            None => self.first(reach)?,
+            Some(agent) => self.named(agent, visibility)?,
+            None => self.first(visibility)?,
         };
         let sender_waits = provider_wait_s.is_some();
         let provider_wait_s = base.package.provider_wait_s.or(provider_wait_s);
@@ -232,14 +238,14 @@ impl AgentRegistry {
     pub(crate) async fn pinned(
         &self,
         fingerprint: Hash,
-        reach: OrgVisibility,
+        visibility: OrgVisibility,
         store: &dyn Store,
     ) -> Result<Arc<ResolvedAgent>, Error> {
-        if let Some(resolved_agent) = self.here(fingerprint, reach) {
+        if let Some(resolved_agent) = self.here(fingerprint, visibility) {
             return Ok(resolved_agent);
         }
         let pinned = read(store, fingerprint).await?;
-        let parts = self.parts_of(&pinned.package.agent, reach)?;
+        let parts = self.parts_of(&pinned.package.agent, visibility)?;
         let resolved_agent =
             ResolvedAgent::pinned(pinned, &self.resolver, parts).map(Arc::new).map_err(|error| {
                 let detail = format!("the turn began under another configuration: {}", error.detail());
@@ -251,8 +257,8 @@ impl AgentRegistry {
 
     /// Returns the budgets of a turn. The turn and session budgets are those it started with. The agent budget is the
     /// current one, because all turns of the agent share it.
-    pub(crate) fn budgets(&self, resolved_agent: &ResolvedAgent, reach: OrgVisibility) -> Arc<Budgets> {
-        match self.named(&resolved_agent.package.agent, reach) {
+    pub(crate) fn budgets(&self, resolved_agent: &ResolvedAgent, visibility: OrgVisibility) -> Arc<Budgets> {
+        match self.named(&resolved_agent.package.agent, visibility) {
             Ok(now) if now.budgets.agent != resolved_agent.budgets.agent => {
                 let agent = now.budgets.agent.clone();
                 Arc::new(Budgets { agent, ..Budgets::clone(&resolved_agent.budgets) })
@@ -262,34 +268,38 @@ impl AgentRegistry {
     }
 
     /// Returns an agent by name. Agents of other organisations are reported as not found.
-    fn named(&self, name: &str, reach: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
+    fn named(&self, name: &str, visibility: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
         let known = self.known();
-        known.named.get(name).filter(|resolved_agent| resolved_agent.is_within(reach)).cloned().ok_or_else(
-            || {
-                let detail = format!("no agent is called `{name}` here; there are: {}", names(&known, reach));
+        known
+            .named
+            .get(name)
+            .filter(|resolved_agent| resolved_agent.is_within(visibility))
+            .cloned()
+            .ok_or_else(|| {
+                let detail =
+                    format!("no agent is called `{name}` here; there are: {}", names(&known, visibility));
                 Error::new(Kind::AgentNotFound, detail)
-            },
-        )
+            })
     }
 
     /// Returns the tools and hooks of an agent. Another agent may have different tools with the same names.
-    fn parts_of(&self, agent: &str, reach: OrgVisibility) -> Result<AgentParts, Error> {
-        self.named(agent, reach).map(|resolved_agent| resolved_agent.parts()).map_err(|error| {
+    fn parts_of(&self, agent: &str, visibility: OrgVisibility) -> Result<AgentParts, Error> {
+        self.named(agent, visibility).map(|resolved_agent| resolved_agent.parts()).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
         })
     }
 
-    /// Returns the agent with this fingerprint, if it is in memory and callers with this reach may use it.
-    pub(crate) fn here(&self, fingerprint: Hash, reach: OrgVisibility) -> Option<Arc<ResolvedAgent>> {
+    /// Returns the agent with this fingerprint, if it is in memory and callers with this visibility may use it.
+    pub(crate) fn here(&self, fingerprint: Hash, visibility: OrgVisibility) -> Option<Arc<ResolvedAgent>> {
         let known = self.known();
         let is_it = |resolved_agent: &ResolvedAgent| {
-            resolved_agent.fingerprint == fingerprint && resolved_agent.is_within(reach)
+            resolved_agent.fingerprint == fingerprint && resolved_agent.is_within(visibility)
         };
         let named = known.named.values().find(|resolved_agent| is_it(resolved_agent));
         // A variant is cached under the hash of the input's settings, a stored package under its own fingerprint.
         let is_made = |(key, resolved_agent): &&(Hash, Arc<ResolvedAgent>)| {
-            is_it(resolved_agent) || (*key == fingerprint && resolved_agent.is_within(reach))
+            is_it(resolved_agent) || (*key == fingerprint && resolved_agent.is_within(visibility))
         };
         let made = || known.made.iter().find(is_made).map(|(_, resolved_agent)| resolved_agent);
         let past = || known.past.iter().rev().find(|resolved_agent| is_it(resolved_agent));
@@ -313,9 +323,9 @@ impl AgentRegistry {
     }
 }
 
-/// Returns the names of the agents that callers with this reach may use, for error messages.
-fn names(known: &RegistryState, reach: OrgVisibility) -> String {
-    let shown = known.named.iter().filter(|(_, resolved_agent)| resolved_agent.is_within(reach));
+/// Returns the names of the agents that callers with this visibility may use, for error messages.
+fn names(known: &RegistryState, visibility: OrgVisibility) -> String {
+    let shown = known.named.iter().filter(|(_, resolved_agent)| resolved_agent.is_within(visibility));
     shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 

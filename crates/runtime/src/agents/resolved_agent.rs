@@ -181,9 +181,9 @@ impl ResolvedAgent {
         AgentParts { tools: self.catalogue.clone(), hooks: self.hooks.hooks.clone(), org: self.org }
     }
 
-    /// Returns whether callers with this reach may use it.
-    pub(crate) fn is_within(&self, reach: OrgVisibility) -> bool {
-        self.org.is_none_or(|org| reach.covers(org))
+    /// Returns whether callers with this visibility may use it.
+    pub(crate) fn is_within(&self, visibility: OrgVisibility) -> bool {
+        self.org.is_none_or(|org| visibility.covers(org))
     }
 
     fn of(

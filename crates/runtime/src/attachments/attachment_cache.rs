@@ -20,25 +20,25 @@ pub(crate) fn attachments(message: &Message) -> impl DoubleEndedIterator<Item = 
 #[derive(Debug)]
 pub(crate) struct AttachmentCache {
     most: usize,
-    kept: Mutex<VecDeque<(Hash, Arc<[u8]>)>>,
+    contents: Mutex<VecDeque<(Hash, Arc<[u8]>)>>,
 }
 
 impl AttachmentCache {
     /// Creates a cache of up to this many bytes.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, kept: Mutex::default() }
+        Self { most, contents: Mutex::default() }
     }
 
     pub(super) fn get(&self, content: Hash) -> Option<Arc<[u8]>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().find(|(hash, _)| *hash == content).map(|(_, bytes)| bytes.clone())
+        let contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        contents.iter().find(|(hash, _)| *hash == content).map(|(_, bytes)| bytes.clone())
     }
 
     pub(super) fn keep(&self, content: Hash, bytes: Arc<[u8]>) -> Arc<[u8]> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((content, bytes.clone()));
-        while kept.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > self.most {
-            kept.pop_front();
+        let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        contents.push_back((content, bytes.clone()));
+        while contents.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > self.most {
+            contents.pop_front();
         }
         bytes
     }

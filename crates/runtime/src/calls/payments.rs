@@ -169,8 +169,9 @@ impl PaymentOutboxSender {
         let PendingPayment { session, turn, payment, attempts, .. } = pending;
         match self.payments.send_payment_decision(&payment).await {
             Ok(concluded) => {
-                let told = self.store.told(turn, concluded, self.payments.clock.now()).await?;
-                if let Some(last) = told {
+                let recorded =
+                    self.store.record_payment_result(turn, concluded, self.payments.clock.now()).await?;
+                if let Some(last) = recorded {
                     self.hub.committed(session, last);
                 }
                 Ok(())

@@ -417,12 +417,12 @@ fn start<'a, H: Host>(
     let BatchCallSlot { claim, begins, .. } = *slot;
     match &slot.state {
         BatchCallState::Run(prepared, attempt) => {
-            let scope = scope_of(turn, index, (slot, prepared), host, to_driver);
+            let scope = scope_of(turn, index, slot, prepared, host, to_driver);
             let call = ClaimedCall { claim, prepared: prepared.clone(), attempt: *attempt, begins };
             Box::pin(perform(Arc::new(scope), call))
         }
         BatchCallState::Pending(prepared) => {
-            let scope = scope_of(turn, index, (slot, prepared), host, to_driver);
+            let scope = scope_of(turn, index, slot, prepared, host, to_driver);
             let prepared = prepared.clone();
             Box::pin(async move {
                 let (resolution, result) = scope.completed(&prepared).await?;
@@ -437,7 +437,8 @@ fn start<'a, H: Host>(
 fn scope_of<H: Host>(
     turn: &ToolRunner<'_>,
     index: usize,
-    (slot, prepared): (&BatchCallSlot, &PreparedCall),
+    slot: &BatchCallSlot,
+    prepared: &PreparedCall,
     host: &H,
     to_driver: &mpsc::Sender<CallMessage>,
 ) -> ToolCallScope {

@@ -35,7 +35,8 @@ impl RecordFeed {
         hub: &LiveHub,
         clock: Arc<dyn Clock>,
         page_rows: usize,
-        (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
+        store: Arc<dyn Store>,
+        whole: Arc<dyn Store>,
         after: FeedCursor,
     ) -> Self {
         let mut commits = hub.subscribe_commits();
@@ -132,7 +133,8 @@ mod tests {
             &LiveHub::new(1),
             Arc::new(SystemClock),
             2,
-            (own.clone(), whole.clone()),
+            own.clone(),
+            whole.clone(),
             FeedCursor(0),
         );
         for number in 10..15 {

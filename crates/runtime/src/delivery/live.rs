@@ -212,14 +212,14 @@ impl LiveHub {
 
     /// Waits for the end of a turn that is driven here.
     ///
-    /// Returns `None` if the turn is not driven here, leaves this worker, or is outside this reach.
-    pub async fn end_of(&self, turn: TurnId, reach: OrgVisibility) -> Option<TurnEnd> {
+    /// Returns `None` if the turn is not driven here, leaves this worker, or is outside this visibility.
+    pub async fn end_of(&self, turn: TurnId, visibility: OrgVisibility) -> Option<TurnEnd> {
         let mut end = {
             let ends = lock(&self.ends);
             if let Some((_, org, end)) = ends.recent.iter().rev().find(|(ended, ..)| *ended == turn) {
-                return reach.covers(*org).then(|| end.clone());
+                return visibility.covers(*org).then(|| end.clone());
             }
-            ends.driven.get(&turn).filter(|driven| reach.covers(driven.org))?.waiting.subscribe()
+            ends.driven.get(&turn).filter(|driven| visibility.covers(driven.org))?.waiting.subscribe()
         };
         end.wait_for(Option::is_some).await.ok()?.clone()
     }

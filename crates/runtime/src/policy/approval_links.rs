@@ -90,8 +90,11 @@ impl Runtime {
             turn => turn,
         }?;
         let org = self.store().session(asks.session).await?.org;
-        let access =
-            Access { reach: OrgVisibility::Org(org), by: link.by.clone(), scopes: Scope::Approve.into() };
+        let access = Access {
+            visibility: OrgVisibility::Org(org),
+            by: link.by.clone(),
+            scopes: Scope::Approve.into(),
+        };
         let runtime = self.serving(access);
         let question = match runtime.approvals().find(link.question).await {
             Err(error) if error.kind() == Kind::ApprovalNotFound => match runtime.decided(&link).await? {

@@ -106,7 +106,8 @@ impl PolicyPoints<'_> {
     pub(crate) async fn may_fall_back<H: TurnJournal>(
         &self,
         ask: &CallModelStep,
-        (number, model): (usize, &ModelName),
+        number: usize,
+        model: &ModelName,
         shaped: &mut HookedModelRequest<'_>,
         host: &mut H,
     ) -> Result<bool, Error> {
@@ -134,7 +135,8 @@ impl PolicyPoints<'_> {
         &self,
         ask: &CallModelStep,
         outcome: ModelOutcome,
-        (hub, host): (&LiveHub, &mut H),
+        hub: &LiveHub,
+        host: &mut H,
     ) -> Result<ModelOutcome, Error> {
         let mut reply = match outcome {
             ModelOutcome::Reply(reply) if self.run.agent.decides_at(PolicyPoint::Output) => reply,
@@ -178,7 +180,8 @@ impl PolicyPoints<'_> {
     pub(crate) async fn at_summary<H: TurnJournal>(
         &self,
         ask: &CallModelStep,
-        (key, call): (&ReplayKey, &ModelCall),
+        key: &ReplayKey,
+        call: &ModelCall,
         host: &mut H,
     ) -> Result<Generation, Error> {
         let options = call.options.clone();
@@ -518,7 +521,7 @@ pub(crate) fn approved(resolution: Resolution) -> Result<(), Error> {
             Err(_) => denied("the answer was no approval".to_owned()),
         },
         Resolution::Err(failure) => denied(failure.detail),
-        Resolution::Timeout => denied("nobody approved it in time".to_owned()),
+        Resolution::Timeout => denied("the approval did not arrive in time".to_owned()),
         Resolution::Cancelled => denied("the question was withdrawn".to_owned()),
     }
 }

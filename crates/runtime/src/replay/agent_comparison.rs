@@ -106,10 +106,9 @@ pub(super) async fn of_policy(
                         continue;
                     };
                     let tool = call.tool();
-                    let (judged, trusted) =
-                        ((tool, arguments, &labels), recorded_as_trusted(call, arguments));
-                    let then = decided(then, judged, &trusted).await;
-                    let now = decided(now, judged, &trusted).await;
+                    let trusted = recorded_as_trusted(call, arguments);
+                    let then = decided(then, tool, arguments, &labels, &trusted).await;
+                    let now = decided(now, tool, arguments, &labels, &trusted).await;
                     if then != now {
                         let differences =
                             vec![format!("recorded: `{tool}` {then}"), format!("now: `{tool}` {now}")];
@@ -156,7 +155,9 @@ fn recorded_as_trusted<'c>(call: &'c BatchCall, arguments: &'c Value) -> Trusted
 /// Describes the decision of the rules, without rule names and versions, because only the decision matters.
 async fn decided(
     resolved_agent: &ResolvedAgent,
-    (tool, arguments, labels): (&ToolName, &Value, &Labels),
+    tool: &ToolName,
+    arguments: &Value,
+    labels: &Labels,
     trusted: &TrustedText<'_>,
 ) -> String {
     let around = &resolved_agent.circumstances(None, TurnCost::default());

@@ -76,7 +76,7 @@ impl Compactor<'_> {
         let CompactionPlan { last_turn: through, turn_messages: here, to_summarise } = plan;
         let shorter = match to_summarise {
             None => CompactionMethod::Results,
-            Some(messages) => match self.summarise(caller, (ask, &key), &messages, host).await? {
+            Some(messages) => match self.summarise(caller, ask, &key, &messages, host).await? {
                 Ok(Reply { parts, usage, cost, .. }) => {
                     CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
                 }
@@ -99,7 +99,8 @@ impl Compactor<'_> {
     async fn summarise<H: TurnJournal + TurnBudget + PartialReplies>(
         &self,
         caller: &ModelCaller<'_>,
-        (ask, key): (&CallModelStep, &ReplayKey),
+        ask: &CallModelStep,
+        key: &ReplayKey,
         messages: &[Message],
         host: &mut H,
     ) -> Result<Result<Reply, SummaryFailure>, Error> {
@@ -112,7 +113,7 @@ impl Compactor<'_> {
             options: Generation::default(),
             output: None,
         };
-        let effect = match caller.policy().at_summary(ask, (key, &effect), host).await {
+        let effect = match caller.policy().at_summary(ask, key, &effect, host).await {
             Ok(options) => ModelCall { options, ..effect },
             Err(refusal) => return Ok(Err(refusal.into())),
         };
@@ -136,13 +137,13 @@ impl Compactor<'_> {
                 .by_models(caller.run.agent.package.models().count()),
             recovered: host.history().provider_has_recovered(ask.key(), provider_of(self.model)),
             tier: host.tier(),
-            audience: ReplyAudience::Nobody,
+            audience: ReplyAudience::None,
             // A summary is not part of the conversation.
             keeps_cancelled_text: false,
         };
         let mut tries = FailedAttempts::default();
         let ModelCallEnd { result, .. } =
-            metered.ask(effect.clone(), request, String::new(), (&mut *host, &mut tries)).await?;
+            metered.ask(effect.clone(), request, String::new(), &mut *host, &mut tries).await?;
         let is_blocked =
             matches!(result, Some(ModelRequestResult::Wait { .. } | ModelRequestResult::Stuck(_)));
         tries.note(if is_blocked { ask.key() } else { key }, host);

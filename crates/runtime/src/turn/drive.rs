@@ -191,7 +191,7 @@ async fn checkpoint<H: TurnJournal + TurnLifecycle>(
     }
     if !was_passed && ours.is_empty() {
         match at_checkpoint(&policy.run, &policy.sources.hooks, &at, host).await {
-            Ok(messages) => ours.told = messages,
+            Ok(messages) => ours.messages = messages,
             Err(error) => return Ok(at.fail(Failure::from(&error))),
         }
     }

@@ -284,7 +284,7 @@ impl PartialReplies for JournaledHost {
         if !self.keeps_text {
             return Ok(None);
         }
-        let partial_text = self.writer.store().said(self.writer.lease.turn).await?;
+        let partial_text = self.writer.store().partial_reply(self.writer.lease.turn).await?;
         Ok(partial_text.filter(|partial_text| partial_text.key == *key).map(|partial_text| partial_text.text))
     }
 }
@@ -400,7 +400,7 @@ impl TurnLifecycle for JournaledHost {
         let receipt = self.commit(transition).await?;
         let driven = match receipt.after {
             TurnAfterCommit::Ended => {
-                self.conversation.cache(self.writer.caller(), messages, (self.place, receipt.last.seq));
+                self.conversation.cache(self.writer.caller(), messages, self.place, receipt.last.seq);
                 DriveOutcome::Ended(end.clone())
             }
             TurnAfterCommit::Next(work) => DriveOutcome::Next(end.clone(), work),

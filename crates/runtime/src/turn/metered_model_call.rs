@@ -90,7 +90,8 @@ impl MeteredModelCall<'_> {
         mut call: ModelCall,
         request: ModelRequest<'_>,
         partial_text: String,
-        (host, tries): (&mut A, &mut FailedAttempts),
+        host: &mut A,
+        tries: &mut FailedAttempts,
     ) -> Result<ModelCallEnd, Error> {
         let Self { client, info, key, .. } = self;
         let is_metered = host.is_metered();
@@ -105,7 +106,7 @@ impl MeteredModelCall<'_> {
             }
         }
         // The position of the call is known once the buffered facts are written.
-        call.at = host.place().filter(|_| self.audience != ReplyAudience::Nobody);
+        call.at = host.place().filter(|_| self.audience != ReplyAudience::None);
         let recorder = ReplyRecorder::new(self.provider);
         let runner = ModelRequestRunner {
             client,
@@ -127,7 +128,7 @@ impl MeteredModelCall<'_> {
         // Cancellation only stops reading the stream. Earlier writes are complete.
         let result = tokio::select! {
             biased;
-            asked = runner.ask(request, partial_text, (&mut *host, tries)) => Some(asked?),
+            asked = runner.ask(request, partial_text, &mut *host, tries) => Some(asked?),
             _ = self.cancel.requested() => None,
         };
         if result.is_none() {

@@ -85,7 +85,7 @@ impl ModelCaller<'_> {
         let hooks = EffectHooks::of(&self.run, &self.sources.hooks, &history, store.as_ref(), ask.key());
         let as_recorded = |at| {
             let effect = hooks.as_recorded(ask.effect(Some(at)));
-            let effect = self.answered_by(effect, history.model_of(ask.key()), (ask.key(), host));
+            let effect = self.answered_by(effect, history.model_of(ask.key()), ask.key(), host);
             // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
             // matches.
             let tokens_most = effect.options.tokens_most.or_else(|| history.reply_token_limit(ask.key()));
@@ -122,7 +122,7 @@ impl ModelCaller<'_> {
         }
         let mut tries = FailedAttempts::default();
         let began = self.client.clock.elapsed();
-        let verdict = self.ask_models(&ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
+        let verdict = self.ask_models(&ask, &mut shaped, hooked, &mut *host, &mut tries).await?;
         self.client.metrics.passed(TurnPhase::Model, self.client.clock.elapsed().saturating_sub(began));
         if !matches!(verdict, ModelCallDecision::Outcome(..)) {
             tries.note(ask.key(), host);
@@ -154,7 +154,7 @@ impl ModelCaller<'_> {
         };
         let failed = tries.before(&outcome, &effect.model);
         let outcome = self.after_hooks(&ask, outcome, host).await;
-        let outcome = self.policy().of_reply(&ask, outcome, (&self.client.hub, &mut *host)).await?;
+        let outcome = self.policy().of_reply(&ask, outcome, &self.client.hub, host).await?;
         let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
         host.buffer_fact(Fact::Performed(EffectPerformed { tried: failed, ..performed }));
         self.go_on(ask, outcome, host)
@@ -165,7 +165,9 @@ impl ModelCaller<'_> {
         &self,
         ask: &CallModelStep,
         shaped: &mut HookedModelRequest<'_>,
-        (options, host, tries): (Generation, &mut H, &mut FailedAttempts),
+        options: Generation,
+        host: &mut H,
+        tries: &mut FailedAttempts,
     ) -> Result<ModelCallDecision, Error> {
         let mut unavailable = UnavailableModels::default();
         for (number, model) in self.run.agent.package.models().enumerate() {
@@ -179,12 +181,12 @@ impl ModelCaller<'_> {
             };
             if number > 0 {
                 shaped.options = options.clone();
-                if !self.policy().may_fall_back(ask, (number, model), shaped, host).await? {
+                if !self.policy().may_fall_back(ask, number, model, shaped, host).await? {
                     continue;
                 }
             }
             let candidate = ModelCandidate { model, provider, info };
-            let asked = self.ask_one(ask, &candidate, shaped, (&mut *host, &mut *tries)).await?;
+            let asked = self.ask_one(ask, &candidate, shaped, host, tries).await?;
             let Some((effect, asked)) = asked else { return Ok(ModelCallDecision::Cancelled) };
             match asked {
                 ModelRequestResult::Wait { key, pause } => unavailable.waits(key, pause),
@@ -212,7 +214,8 @@ impl ModelCaller<'_> {
         ask: &CallModelStep,
         candidate: &ModelCandidate<'_>,
         shaped: &HookedModelRequest<'_>,
-        (host, tries): (&mut H, &mut FailedAttempts),
+        host: &mut H,
+        tries: &mut FailedAttempts,
     ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
         let ModelCandidate { model, provider, info } = *candidate;
         let window = info.window_bytes.min(self.client.limits.view_bytes);
@@ -232,7 +235,7 @@ impl ModelCaller<'_> {
             if self.cancel.reason().is_some() {
                 return Ok(None);
             }
-            let shown = self.show(ask, candidate, shaped, (&mut *host, &mut *tries)).await?;
+            let shown = self.show(ask, candidate, shaped, host, tries).await?;
             let Some((effect, asked)) = shown else { return Ok(None) };
             // If the request was too long, the conversation is compacted and sent again, as long as that makes it
             // shorter.
@@ -249,7 +252,8 @@ impl ModelCaller<'_> {
         &self,
         effect: ModelCall,
         answered: Option<&ModelName>,
-        (key, host): (&ReplayKey, &H),
+        key: &ReplayKey,
+        host: &H,
     ) -> ModelCall {
         let mut fallbacks = (1..).zip(&self.run.agent.package.fallback_models);
         match fallbacks.find(|(_, model)| Some(*model) == answered) {
@@ -273,8 +277,8 @@ impl ModelCaller<'_> {
         // The position of the call is known once the buffered facts are written.
         host.flush().await?;
         let outcome =
-            self.policy().of_reply(&ask, ModelOutcome::Reply(reply), (&self.client.hub, &mut *host)).await?;
-        let effect = self.answered_by(ask.effect(host.place()), Some(&model), (ask.key(), &*host));
+            self.policy().of_reply(&ask, ModelOutcome::Reply(reply), &self.client.hub, host).await?;
+        let effect = self.answered_by(ask.effect(host.place()), Some(&model), ask.key(), host);
         let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
         host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
         self.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
@@ -302,7 +306,8 @@ impl ModelCaller<'_> {
         ask: &CallModelStep,
         candidate: &ModelCandidate<'_>,
         shaped: &HookedModelRequest<'_>,
-        (host, tries): (&mut H, &mut FailedAttempts),
+        host: &mut H,
+        tries: &mut FailedAttempts,
     ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
         let ModelCandidate { model, provider, info } = *candidate;
         let history = host.conversation().messages().clone();
@@ -318,7 +323,7 @@ impl ModelCaller<'_> {
             EffectHooks::of(&self.run, &self.sources.hooks, &past, store.as_ref(), ask.key())
                 .any::<AfterModel>();
         // The store does not name the model that wrote the text, and no model continues the text of another one.
-        let may_continue = info.goes_on && !judged && self.run.agent.package.fallback_models.is_empty();
+        let may_continue = info.can_continue && !judged && self.run.agent.package.fallback_models.is_empty();
         let partial_text = if may_continue { host.persisted_partial_reply(ask.key()).await? } else { None };
         let draft = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
         let request = ModelRequest {
@@ -345,12 +350,12 @@ impl ModelCaller<'_> {
                 .by_models(self.run.agent.package.models().count()),
             recovered: host.history().provider_has_recovered(ask.key(), provider_of(model)),
             tier: host.tier(),
-            audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
+            audience: if judged { ReplyAudience::SubscribersAfterPolicy } else { ReplyAudience::Subscribers },
             keeps_cancelled_text: !judged && !changes_replies,
         };
         let partial_text = partial_text.unwrap_or_default();
         let ModelCallEnd { call, result } =
-            metered.ask(draft.clone(), request, partial_text, (host, tries)).await?;
+            metered.ask(draft.clone(), request, partial_text, host, tries).await?;
         Ok(result.map(|result| (call, result)))
     }
 }

@@ -63,14 +63,14 @@ pub(crate) struct ModelRequestRunner<'a> {
 /// Who receives the reply while it streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyAudience {
-    /// Everyone who watches the session.
-    Watchers,
-    /// Everyone who watches the session, but only after the policy has judged the complete answer.
+    /// All subscribers of the session.
+    Subscribers,
+    /// All subscribers of the session, but only after the policy has judged the complete answer.
     ///
     /// Partial text is not persisted either: redacted text must not reach the disk.
-    WatchersAfterPolicy,
-    /// No one: a tool makes the request.
-    Nobody,
+    SubscribersAfterPolicy,
+    /// No one, because a tool makes the request.
+    None,
 }
 
 /// The result of a model request.
@@ -104,20 +104,21 @@ impl<'a> ModelRequestRunner<'a> {
     /// Runs attempts until there is a complete reply, a permanent error, or a reason to wait.
     ///
     /// If an attempt breaks off, its streamed text is retracted. If the model can continue a cut reply, the
-    /// next attempt starts with that text. `said` is the text that a dead process had persisted. Failed
+    /// next attempt starts with that text. `partial_text` is the text that a dead process had persisted. Failed
     /// attempts are added to `tries`, even if this future is dropped.
     pub(crate) async fn ask<A: ModelCallHost>(
         mut self,
         request: ModelRequest<'_>,
         mut partial_text: String,
-        (asker, tries): (&mut A, &mut FailedAttempts),
+        asker: &mut A,
+        tries: &mut FailedAttempts,
     ) -> Result<ModelRequestResult, Error> {
         let (limits, began) = (&self.client.limits, self.client.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
         let live_reply = self.client.hub.reply(self.caller);
         let mut tried_now = 0;
         loop {
-            let permit = match self.admitted(&rate, (&request, began), asker).await {
+            let permit = match self.admitted(&rate, &request, began, asker).await {
                 Ok(permit) => permit,
                 Err(waits) => {
                     asker.settle(self.key, Some(UsageAmount::ZERO));
@@ -132,8 +133,8 @@ impl<'a> ModelRequestRunner<'a> {
                 self.tell_text(&live_reply, attempt, 0, &partial_text);
                 progress.building.push(ModelEvent::Text(partial_text.clone()), limits.reply_bytes)?;
             }
-            let stream = self.provider.stream(ModelRequest { said: &partial_text, ..request });
-            let error = match self.listen((attempt, &live_reply), stream, &mut progress, asker).await {
+            let stream = self.provider.stream(ModelRequest { partial_text: &partial_text, ..request });
+            let error = match self.listen(attempt, &live_reply, stream, &mut progress, asker).await {
                 Ok(()) => match progress.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
                         self.provider_answered(&request.call.model, permit);
@@ -154,7 +155,7 @@ impl<'a> ModelRequestRunner<'a> {
                 let rejection = ProviderRejection { pause: asked_for, failure: failure.clone() };
                 self.client.catalogue.rate_limiter.record_rejection(&rate, rejection, until);
             }
-            let streamed = progress.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
+            let streamed = progress.bytes > 0 && self.audience != ReplyAudience::SubscribersAfterPolicy;
             self.past.streamed = streamed;
             if streamed {
                 live_reply.discard();
@@ -184,7 +185,7 @@ impl<'a> ModelRequestRunner<'a> {
                     self.provider_answered(&request.call.model, permit);
                     asker.settle(self.key, unused);
                     return Ok(match error.class() {
-                        Class::Park if self.fails_if_refused => self.give_up(failure, (&request, began)),
+                        Class::Park if self.fails_if_refused => self.give_up(failure, &request, began),
                         Class::Park => ModelRequestResult::Stuck(error),
                         _ => self.outcome(&request, began, failed(&error, streamed)),
                     });
@@ -196,11 +197,11 @@ impl<'a> ModelRequestRunner<'a> {
                     asker.settle(self.key, unused);
                     tracing::warn!(%error, attempt, "the turn waits for its model provider");
                     let blocked = ProviderPause { pause, last_failure: Some(Failure::from(&error)) };
-                    return Ok(self.wait_for_provider(blocked, (&request, began)));
+                    return Ok(self.wait_for_provider(blocked, &request, began));
                 }
                 NextAttempt::Never => {
                     asker.settle(self.key, unused);
-                    return Ok(self.give_up(Failure::from(&error), (&request, began)));
+                    return Ok(self.give_up(Failure::from(&error), &request, began));
                 }
             };
             tracing::warn!(%error, attempt, "the model call is tried again");
@@ -229,13 +230,14 @@ impl<'a> ModelRequestRunner<'a> {
     async fn admitted<'r, A: BudgetReservations>(
         &self,
         rate: &ProviderRate,
-        (request, began): (&ModelRequest<'r>, Duration),
+        request: &ModelRequest<'r>,
+        began: Duration,
         asker: &mut A,
     ) -> Result<Option<Permit<'r>>, ModelRequestResult>
     where
         'a: 'r,
     {
-        let wait = |blocked| self.wait_for_provider(blocked, (request, began));
+        let wait = |blocked| self.wait_for_provider(blocked, request, began);
         let Some(pause) = self.wait_for_provider_rate(rate, request, asker).await else {
             return self.permit(request).map_err(wait);
         };
@@ -303,7 +305,8 @@ impl<'a> ModelRequestRunner<'a> {
     fn wait_for_provider(
         &self,
         blocked: ProviderPause,
-        (request, began): (&ModelRequest<'_>, Duration),
+        request: &ModelRequest<'_>,
+        began: Duration,
     ) -> ModelRequestResult {
         let provider = provider_of(&request.call.model);
         let now = self.client.clock.now();
@@ -315,18 +318,14 @@ impl<'a> ModelRequestRunner<'a> {
                 let waited = format!("; the turn has waited {} s for its provider", self.patience.as_secs());
                 failure.detail.push_str(&waited);
             }
-            return self.give_up(failure, (request, began));
+            return self.give_up(failure, request, began);
         }
         let key = self.waits_for.provider(self.past.provider_waits, provider);
         ModelRequestResult::Wait { key, pause: blocked.pause.min(now.until(gives_up)) }
     }
 
     /// Ends the call for this model. Another model may still answer it.
-    fn give_up(
-        &self,
-        failure: Failure,
-        (request, began): (&ModelRequest<'_>, Duration),
-    ) -> ModelRequestResult {
+    fn give_up(&self, failure: Failure, request: &ModelRequest<'_>, began: Duration) -> ModelRequestResult {
         let failure = ModelFailure { failure, streamed: self.past.streamed };
         let took = self.client.clock.elapsed().saturating_sub(began);
         self.client.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
@@ -396,7 +395,8 @@ impl<'a> ModelRequestRunner<'a> {
     /// Reads one stream to its end.
     async fn listen<A: PartialReplies>(
         &self,
-        (attempt, live_reply): (u32, &ReplyPublisher<'_>),
+        attempt: u32,
+        live_reply: &ReplyPublisher<'_>,
         mut stream: EventStream<'_>,
         progress: &mut AttemptProgress,
         asker: &mut A,
@@ -420,7 +420,7 @@ impl<'a> ModelRequestRunner<'a> {
                     idle = None;
                     self.tell_text(live_reply, attempt, progress.bytes, text);
                     progress.bytes += text.len();
-                    if self.info.goes_on {
+                    if self.info.can_continue {
                         progress.text.push_str(text);
                     }
                 }
@@ -434,7 +434,7 @@ impl<'a> ModelRequestRunner<'a> {
                 }
             }
             progress.building.push(event, self.client.limits.reply_bytes)?;
-            let keeps = self.info.goes_on && self.audience == ReplyAudience::Watchers;
+            let keeps = self.info.can_continue && self.audience == ReplyAudience::Subscribers;
             if keeps && progress.is_due(&self.client.limits, self.client.clock.now()) {
                 let partial_text = progress.take_new(self.key, attempt, self.client.clock.now());
                 asker.persist_partial_reply(partial_text).await.map_err(StreamError::Store)?;
@@ -463,13 +463,13 @@ impl<'a> ModelRequestRunner<'a> {
     }
 
     fn tell_text(&self, live_reply: &ReplyPublisher<'_>, attempt: u32, offset: usize, text: &str) {
-        if self.audience == ReplyAudience::Watchers {
+        if self.audience == ReplyAudience::Subscribers {
             live_reply.publish(self.key, attempt, offset, text);
         }
     }
 
     fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
-        if self.audience != ReplyAudience::Nobody {
+        if self.audience != ReplyAudience::None {
             self.client.hub.publish(self.caller, what);
         }
     }

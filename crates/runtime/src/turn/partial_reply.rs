@@ -56,7 +56,7 @@ impl ModelProvider for ReplyRecorder<'_> {
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
-        *self.lock() = Some(request.said.to_owned());
+        *self.lock() = Some(request.partial_text.to_owned());
         let stream = self.provider.stream(request);
         Box::pin(stream.inspect(|event| self.record(event)))
     }
@@ -91,7 +91,7 @@ mod tests {
         let recorder = ReplyRecorder::new(&provider);
         assert_eq!(recorder.open_reply(), None);
         for (earlier, text) in [("one ", "one two three"), ("", "two three")] {
-            let request = ModelRequest { said: earlier, ..ModelRequest::empty(&call) };
+            let request = ModelRequest { partial_text: earlier, ..ModelRequest::empty(&call) };
             recorder.stream(request).collect::<Vec<_>>().now_or_never().unwrap();
             assert_eq!(recorder.open_reply().as_deref(), Some(text));
         }

@@ -75,7 +75,8 @@ impl TurnConversation {
         &mut self,
         CallingTurn { session, turn }: CallingTurn,
         messages: Vec<Message>,
-        (place, last): (Option<JournalPosition>, Seq),
+        place: Option<JournalPosition>,
+        last: Seq,
     ) {
         if let (Some(mut conversation), Some(place), false) = (self.loaded.take(), place, messages.is_empty())
         {

@@ -271,8 +271,13 @@ fn of_chat(model: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn with<T>(mut labels: Vec<(&'static str, String)>, more: (&'static str, &str), value: T) -> MetricSample<T> {
-    labels.push((more.0, more.1.to_owned()));
+fn with<T>(
+    mut labels: Vec<(&'static str, String)>,
+    name: &'static str,
+    label: &str,
+    value: T,
+) -> MetricSample<T> {
+    labels.push((name, label.to_owned()));
     MetricSample { labels, value }
 }
 
@@ -280,10 +285,10 @@ impl WorkerCounters {
     fn families(&self) -> Vec<MetricFamily> {
         let outcomes = self.ended.iter();
         let outcomes =
-            outcomes.map(|(end, count)| with(Vec::new(), ("outcome", end), number(*count))).collect();
+            outcomes.map(|(end, count)| with(Vec::new(), "outcome", end, number(*count))).collect();
         let again = self.again.iter().map(|(what, count)| {
             let what = if *what == RetryKind::Model { "model" } else { "tool" };
-            with(Vec::new(), ("what", what), number(*count))
+            with(Vec::new(), "what", what, number(*count))
         });
         let mut families = vec![
             counter(
@@ -329,19 +334,19 @@ impl WorkerCounters {
     fn phases(&self) -> Vec<MetricSample<HistogramValue>> {
         let phases = self.phases.iter().map(|(phase, took)| (phase.name(), took));
         let all = phases.chain([("committing", &self.commits)]);
-        all.map(|(phase, took)| with(Vec::new(), ("phase", phase), took.clone())).collect()
+        all.map(|(phase, took)| with(Vec::new(), "phase", phase, took.clone())).collect()
     }
 
     fn of_models(&self) -> Vec<MetricFamily> {
         let (mut took, mut tokens, mut calls, mut cost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (model, of) in &self.models {
             took.push(MetricSample { labels: of_chat(model), value: of.took.clone() });
-            tokens.push(with(of_chat(model), ("gen_ai.token.type", "input"), of.input_tokens.clone()));
-            tokens.push(with(of_chat(model), ("gen_ai.token.type", "output"), of.output_tokens.clone()));
+            tokens.push(with(of_chat(model), "gen_ai.token.type", "input", of.input_tokens.clone()));
+            tokens.push(with(of_chat(model), "gen_ai.token.type", "output", of.output_tokens.clone()));
             let ends = of
                 .ends
                 .iter()
-                .map(|(end, count)| with(vec![("model", model.clone())], ("outcome", end), number(*count)));
+                .map(|(end, count)| with(vec![("model", model.clone())], "outcome", end, number(*count)));
             calls.extend(ends);
             let dollars = of.cost.to_string().parse().unwrap_or_default();
             cost.push(MetricSample { labels: vec![("model", model.clone())], value: dollars });
@@ -371,7 +376,7 @@ impl WorkerCounters {
                 ("reasoning", reasoning),
             ];
             let model = model.clone();
-            kinds.map(|(kind, count)| with(vec![("model", model.clone())], ("kind", kind), number(count)))
+            kinds.map(|(kind, count)| with(vec![("model", model.clone())], "kind", kind, number(count)))
         };
         self.models.iter().flat_map(kinds).collect()
     }
@@ -382,7 +387,7 @@ impl WorkerCounters {
             took.push(MetricSample { labels: vec![("tool", tool.clone())], value: of.took.clone() });
             let ends = of.ends.iter();
             calls.extend(
-                ends.map(|(end, count)| with(vec![("tool", tool.clone())], ("outcome", end), number(*count))),
+                ends.map(|(end, count)| with(vec![("tool", tool.clone())], "outcome", end, number(*count))),
             );
         }
         vec![
@@ -396,12 +401,11 @@ impl CurrentGauges<'_> {
     fn families(&self) -> Vec<MetricFamily> {
         let count = |count: usize| number(count.try_into().unwrap_or(u64::MAX));
         let of_sinks = |of: fn(&SinkView) -> u64| {
-            self.sinks.iter().map(|sink| with(Vec::new(), ("sink", &sink.name), number(of(sink)))).collect()
+            self.sinks.iter().map(|sink| with(Vec::new(), "sink", &sink.name, number(of(sink)))).collect()
         };
         let last_ends = self.load.last_ends.iter();
-        let last_ends = last_ends
-            .map(|(end, sessions)| with(Vec::new(), ("end", end.name()), count(*sessions)))
-            .collect();
+        let last_ends =
+            last_ends.map(|(end, sessions)| with(Vec::new(), "end", end.name(), count(*sessions))).collect();
         let mut families = vec![
             gauge("outlast.leases", "Sessions that this worker runs", alone(count(self.leases))),
             gauge(
@@ -422,10 +426,7 @@ impl CurrentGauges<'_> {
             gauge(
                 "outlast.provider.down",
                 "Model providers that do not respond to this worker",
-                self.down
-                    .iter()
-                    .map(|outage| with(Vec::new(), ("provider", &outage.provider), 1.0))
-                    .collect(),
+                self.down.iter().map(|outage| with(Vec::new(), "provider", &outage.provider, 1.0)).collect(),
             ),
             gauge(
                 "outlast.sessions.held",
@@ -440,7 +441,7 @@ impl CurrentGauges<'_> {
             gauge(
                 "outlast.payments.owed",
                 "Payments that the payment authority has not confirmed yet, counted up to 1000",
-                alone(count(self.load.owed)),
+                alone(count(self.load.pending_payments)),
             ),
             gauge(
                 "outlast.sink.behind",

@@ -8,13 +8,14 @@ use outlast_vocab::{Error, SessionId};
 /// Sessions read at once.
 const READ: usize = 200;
 
-/// Returns up to `limit` sessions before the given one. It reads about `look` sessions at most, so a search
+/// Returns up to `limit` sessions before the given one. It reads about `examined_max` sessions at most, so a search
 /// with few matches returns early with a position.
 pub async fn page(
     store: &dyn Store,
     filter: &SessionFilter,
     before: Option<SessionId>,
-    (limit, look): (usize, usize),
+    limit: usize,
+    examined_max: usize,
 ) -> Result<SessionPage, Error> {
     let text = filter.text.as_ref().map(|text| text.to_lowercase());
     let (mut found, mut before, mut looked) = (Vec::new(), before, 0);
@@ -47,7 +48,7 @@ pub async fn page(
         if last {
             return Ok(SessionPage { sessions: found, before: None });
         }
-        if looked >= look {
+        if looked >= examined_max {
             return Ok(SessionPage { sessions: found, before });
         }
     }

@@ -57,18 +57,18 @@ mod tests {
 
     #[test]
     fn unreported_write_time_accumulates_and_forgets_old_turns() {
-        let unsaid = UnreportedWriteTime::default();
+        let unreported = UnreportedWriteTime::default();
         let turn = |n: usize| TurnId::from_u128(n as u128);
         let millis = Duration::from_millis;
-        unsaid.waited(turn(0), millis(2));
-        unsaid.waited(turn(0), millis(3));
-        assert_eq!((unsaid.of(turn(0)), unsaid.take(turn(0))), (millis(5), millis(5)));
-        unsaid.waited(turn(0), millis(4));
-        assert_eq!(unsaid.of(turn(0)), millis(4));
+        unreported.waited(turn(0), millis(2));
+        unreported.waited(turn(0), millis(3));
+        assert_eq!((unreported.of(turn(0)), unreported.take(turn(0))), (millis(5), millis(5)));
+        unreported.waited(turn(0), millis(4));
+        assert_eq!(unreported.of(turn(0)), millis(4));
         for n in 1..=REMEMBERED {
-            unsaid.waited(turn(n), millis(1));
+            unreported.waited(turn(n), millis(1));
         }
-        assert_eq!((unsaid.of(turn(0)), unsaid.take(turn(0))), (Duration::ZERO, Duration::ZERO));
-        assert_eq!(unsaid.of(turn(REMEMBERED)), millis(1));
+        assert_eq!((unreported.of(turn(0)), unreported.take(turn(0))), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(unreported.of(turn(REMEMBERED)), millis(1));
     }
 }

@@ -22,7 +22,7 @@ pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<WaitExplanat
     if let Some(turn) = session.active {
         return of_active(store, &session, &store.turn(turn).await?).await;
     }
-    let standing =
+    let progress =
         if session.state == SessionState::Ready { TurnProgress::Ready } else { TurnProgress::Rests };
     let queued = queued(store, &session).await?;
     let last = match session.last_turn {
@@ -32,7 +32,7 @@ pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<WaitExplanat
     Ok(WaitExplanation {
         session: id,
         turn: None,
-        standing,
+        progress,
         since: session.updated,
         waits: Vec::new(),
         queued,
@@ -44,10 +44,10 @@ pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<WaitExplanat
 pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<WaitExplanation, Error> {
     let turn = store.turn(id).await?;
     let session = store.session(turn.session).await?;
-    let alone = |standing, since| WaitExplanation {
+    let alone = |progress, since| WaitExplanation {
         session: session.id,
         turn: Some(id),
-        standing,
+        progress,
         since,
         waits: Vec::new(),
         queued: 0,
@@ -74,11 +74,11 @@ async fn of_active(
     let effects = timeline::of_turn(&records).effects;
     let mut waits = Vec::new();
     for wait in &session.waits {
-        waits.push(blocked(store, turn, wait, (&records, &effects)).await?);
+        waits.push(blocked(store, turn, wait, &records, &effects).await?);
     }
     let last = records.last().map_or(session.updated, |record| record.at);
     let stuck = session.waits.iter().any(|wait| wait.key.is_stuck()).then(|| failure(&records)).flatten();
-    let standing = match (session.state, stuck) {
+    let progress = match (session.state, stuck) {
         (SessionState::Parked, Some(failure)) => TurnProgress::Stuck(failure),
         (SessionState::Parked, None) => TurnProgress::Waits,
         (SessionState::Leased, _) => {
@@ -92,7 +92,7 @@ async fn of_active(
     Ok(WaitExplanation {
         session: session.id,
         turn: Some(turn.id),
-        standing,
+        progress,
         since,
         waits,
         queued,
@@ -111,7 +111,8 @@ async fn blocked(
     store: &dyn Store,
     turn: &TurnView,
     wait: &Wait,
-    (records, effects): (&[Record], &[EffectView]),
+    records: &[Record],
+    effects: &[EffectView],
 ) -> Result<BlockingWait, Error> {
     let since = parked_since(records, wait);
     let mover = match wait.kind {
@@ -155,7 +156,7 @@ async fn blocked(
 
 /// Describes a wait for an approval. Its question and approvers may change while it waits.
 fn asked(question: &ApprovalQuestion, since: Millis) -> BlockingWait {
-    let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
+    let who = question.approvers().into_iter().map(ToOwned::to_owned).collect();
     let ApprovalQuestion { id, call, wait, .. } = question;
     let call = Some((call.tool.to_string(), call.arguments.clone()));
     BlockingWait { wait: wait.clone(), since, call, unblocked_by: Unblocker::Approval { id: *id, who } }

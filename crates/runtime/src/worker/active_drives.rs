@@ -175,9 +175,9 @@ impl ActiveDrives {
     }
 
     /// Returns the turns of these organisations that are driven here, by session.
-    pub(super) fn running(&self, reach: OrgVisibility) -> Vec<RunningTurn> {
+    pub(super) fn running(&self, visibility: OrgVisibility) -> Vec<RunningTurn> {
         let drives = self.lock();
-        let shown = drives.iter().filter(|(_, drive)| reach.covers(drive.org));
+        let shown = drives.iter().filter(|(_, drive)| visibility.covers(drive.org));
         let running = |(session, drive): (&SessionId, &ActiveDrive)| {
             let ActiveDrive { turn, since, agent, .. } = drive;
             RunningTurn { session: *session, turn: *turn, agent: agent.clone(), since: *since }

@@ -68,6 +68,6 @@ impl Runtime {
     /// Returns the loader of agents for the organisation of this handle.
     fn agent_reloader(&self) -> Option<&AgentReloader> {
         let reloader = self.state.agents.reloader.as_deref();
-        reloader.filter(|reloader| reloader.org() == self.access.reach.home())
+        reloader.filter(|reloader| reloader.org() == self.access.visibility.home())
     }
 }

@@ -126,8 +126,9 @@ impl Runtime {
         meanwhile: impl FnOnce(&AcceptReceipt) -> T,
     ) -> Result<(AcceptReceipt, T), Error> {
         let state = &self.state;
-        let owner = Some(self.access.reach.home());
-        check_input(&input, &state.limits, self.attachments().most())?;
+        let owner = Some(self.access.visibility.home());
+        let (file_limit, file_bytes_max) = self.attachments().most();
+        check_input(&input, &state.limits, file_limit, file_bytes_max)?;
         if let Some(schema) = &input.output {
             check_schema(schema, &state.limits, owner).await?;
         }
@@ -136,7 +137,8 @@ impl Runtime {
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
-        let resolved_agent = state.agents.registry.chosen(agent.as_deref(), layers, self.access.reach)?;
+        let resolved_agent =
+            state.agents.registry.chosen(agent.as_deref(), layers, self.access.visibility)?;
         resolved_agent.catalogue.compile(&client_tools, owner).await?;
         let parts = with_attachments(parts, &before, &files);
         let now = self.now();
@@ -206,7 +208,12 @@ fn with_attachments(mut parts: Vec<Part>, before: &[Message], files: &[Attachmen
     parts
 }
 
-fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usize)) -> Result<(), Error> {
+fn check_input(
+    input: &Input,
+    limits: &Limits,
+    file_limit: &'static str,
+    file_bytes_max: usize,
+) -> Result<(), Error> {
     let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
     let says_nothing = bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some());
     if says_nothing && input.files.is_empty() {
@@ -226,7 +233,7 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     limits::check("key_bytes", input.head.len(), limits.key_bytes)?;
     limits::check("attachments_per_input", input.files.len(), limits.attachments_per_input)?;
     for file in &input.files {
-        limits::check(name, usize::try_from(file.bytes()).unwrap_or(usize::MAX), most)?;
+        limits::check(file_limit, usize::try_from(file.bytes()).unwrap_or(usize::MAX), file_bytes_max)?;
     }
     check_target(&input.target, limits)
 }

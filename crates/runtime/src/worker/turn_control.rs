@@ -21,7 +21,7 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and publish their end. The store knows the others.
-            let end = match self.state.hub.end_of(turn, self.access.reach).await {
+            let end = match self.state.hub.end_of(turn, self.access.visibility).await {
                 Some(end) => Some(end),
                 None => self.store.turn(turn).await?.end,
             };

@@ -46,15 +46,15 @@ impl WorkerAgents {
         let Self { registry, reloader, store } = self;
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
-        let reach = OrgVisibility::Org(org);
-        let Some(fingerprint) = pinned else { return registry.first(reach) };
-        match (registry.pinned(fingerprint, reach, store.as_ref()).await, reloader) {
+        let visibility = OrgVisibility::Org(org);
+        let Some(fingerprint) = pinned else { return registry.first(visibility) };
+        match (registry.pinned(fingerprint, visibility, store.as_ref()).await, reloader) {
             // Another process may have just stored the agent.
             (Err(error), Some(reloader)) if error.kind() == Kind::PackageUnavailable => {
                 if let Err(error) = reloader.look().await {
                     tracing::warn!(%error, "agents in the database could not be read");
                 }
-                registry.pinned(fingerprint, reach, store.as_ref()).await
+                registry.pinned(fingerprint, visibility, store.as_ref()).await
             }
             (resolved_agent, _) => resolved_agent,
         }

@@ -35,8 +35,8 @@ impl Runtime {
     /// Follows all visible sessions from a cursor.
     pub fn feed(&self, after: FeedCursor) -> RecordFeed {
         let state = &self.state;
-        let stores = (self.store.clone(), state.store.clone());
-        RecordFeed::new(&state.hub, state.clock.clone(), state.limits.page_rows, stores, after)
+        let (visible, whole) = (self.store.clone(), state.store.clone());
+        RecordFeed::new(&state.hub, state.clock.clone(), state.limits.page_rows, visible, whole, after)
     }
 
     /// Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
@@ -59,21 +59,21 @@ impl Runtime {
 
     /// Returns what the durability of a turn with these records cost.
     pub fn durability(&self, turn: &TurnView, records: &[Record]) -> TurnDurabilityCost {
-        let unsaid = self.state.journal.unreported_writes.of(turn.id);
-        let writes = turn.writes.map(|writes| WriteCount { waited: writes.waited + unsaid, ..writes });
+        let unreported = self.state.journal.unreported_writes.of(turn.id);
+        let writes = turn.writes.map(|writes| WriteCount { waited: writes.waited + unreported, ..writes });
         TurnDurabilityCost::of(records, writes)
     }
 
     /// Returns the agents that callers of this handle may use, by name: those of the program, and those of its
     /// organisation.
     pub fn agents(&self) -> Vec<AgentView> {
-        self.state.agents.registry.views(self.access.reach)
+        self.state.agents.registry.views(self.access.visibility)
     }
 
     /// Returns the visible turns that this worker drives now, by session. Leaves out parked turns and turns driven by
     /// other workers.
     pub fn running(&self) -> Vec<RunningTurn> {
-        self.state.drives.running(self.access.reach)
+        self.state.drives.running(self.access.visibility)
     }
 
     /// Returns the load of this worker.

@@ -29,13 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Builds an agent from its own `system`, that of its harness, and the tools that it `uses`. The only tool is `pay`.
-struct Sewn(Arc<Witness>);
+struct TestAgentFactory(Arc<Witness>);
 
-impl AgentFactory for Sewn {
-    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
+impl AgentFactory for TestAgentFactory {
+    fn plans(&self, stored: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
         let plan = |config: &StoredConfig| {
             let parent = config.body["parent"].as_str();
-            let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
+            let under =
+                stored.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
             let (name, witness) = (config.name.clone(), self.0.clone());
             let layers = canonical_json::fingerprint(&said);
@@ -49,7 +50,7 @@ impl AgentFactory for Sewn {
                 make: Box::new(move || lacks.map_or_else(|| sewn(&name, &said, witness), Err)),
             }
         };
-        Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
+        Ok(stored.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
     }
 
     fn check(&self, new: &StoredConfig, _: &[StoredConfig]) -> Result<(), Error> {
@@ -122,13 +123,13 @@ fn watches(program: &str) -> HookAt {
     hook
 }
 
-fn tailored(witness: Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) {
-    let by = Arc::new(Sewn(witness));
+fn with_factory(witness: Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) {
+    let by = Arc::new(TestAgentFactory(witness));
     |config| config.agent_factory = Some(OrgAgentFactory { org: OrgId::DEFAULT, by })
 }
 
 async fn life_on(memory: &MemoryStore, lines: Vec<Line>, witness: Arc<Witness>, number: u128) -> Life {
-    let change = tailored(witness.clone());
+    let change = with_factory(witness.clone());
     live_with(Arc::new(memory.clone()), lines, witness, number, change).await.unwrap()
 }
 
@@ -157,7 +158,7 @@ impl Life {
     }
 
     /// Returns the system prompt of this agent.
-    async fn told_by(&self, agent: &str) -> String {
+    async fn prompt_of(&self, agent: &str) -> String {
         let turn = self.runtime.submit(input_for(agent, "hi")).await.unwrap().turn;
         self.end(turn).await;
         self.script.asked.lock().unwrap().last().unwrap().0.clone()
@@ -173,9 +174,9 @@ async fn saved_agent_answers_from_next_input() {
     let (_, life) = life(vec![]).await;
     assert_eq!(life.runtime.submit(input_for("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     assert_eq!(life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap(), ConfigEffect::Here);
-    assert_eq!(life.told_by("clerk").await, "Sell.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell.");
     life.put_agent("clerk", json!({ "system": "Sell more." })).await.unwrap();
-    assert_eq!(life.told_by("clerk").await, "Sell more.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell more.");
     let names: Vec<String> = life.runtime.agents().into_iter().map(|agent| agent.name).collect();
     assert_eq!(names, ["clerk", "tester"]);
 }
@@ -194,7 +195,7 @@ async fn unrunnable_agent_is_refused_and_not_saved() {
         assert_eq!(life.put_agent("clerk", body).await.unwrap_err().to_string(), why);
     }
     assert_eq!(life.versions(ConfigKind::Agent, "clerk").await, 1);
-    assert_eq!(life.told_by("clerk").await, "Sell.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell.");
     assert_eq!(life.runtime.left_out(), []);
 }
 
@@ -209,7 +210,7 @@ async fn harness_change_that_breaks_agent_is_refused() {
     };
     let judge = fingerprint("judge");
     life.put(ConfigKind::Harness, "base", json!({ "system": "Be brief." })).await.unwrap();
-    assert_eq!(life.told_by("clerk").await, "Be brief. Sell.");
+    assert_eq!(life.prompt_of("clerk").await, "Be brief. Sell.");
     assert_eq!(fingerprint("judge"), judge);
     let refused = life.put(ConfigKind::Harness, "base", json!({ "model": "nobody/x" })).await.unwrap_err();
     assert_eq!(
@@ -232,9 +233,10 @@ async fn approved_call_runs_after_agent_loses_tool() {
     say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
     life.end(queued).await;
-    let asked: Vec<String> = life.script.asked.lock().unwrap().iter().map(|(told, _)| told.clone()).collect();
+    let asked: Vec<String> =
+        life.script.asked.lock().unwrap().iter().map(|(prompt, _)| prompt.clone()).collect();
     assert_eq!(asked, ["Sell.", "Sell.", "Sell."]);
-    assert_eq!(life.told_by("clerk").await, "Sell nothing.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell nothing.");
     crate::archive::reads_back(Arc::new(memory)).await;
 }
 
@@ -312,8 +314,8 @@ async fn overlaid_input_uses_current_agent() {
         life.put_agent("clerk", json!({ "system": text })).await.unwrap();
         let turn = life.runtime.submit(over()).await.unwrap().turn;
         life.end(turn).await;
-        let told = life.script.asked.lock().unwrap().last().unwrap().0.clone();
-        assert_eq!(told, format!("{text}\n\nRhyme."));
+        let prompt = life.script.asked.lock().unwrap().last().unwrap().0.clone();
+        assert_eq!(prompt, format!("{text}\n\nRhyme."));
     }
 }
 
@@ -325,8 +327,8 @@ async fn reloader_loads_remote_changes_and_skips_invalid_ones() {
     keep(&memory, ConfigKind::Agent, "clerk", json!({ "uses": ["lathe"] })).await;
     keep(&memory, ConfigKind::Agent, "judge", json!({ "system": "Judge." })).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(life.told_by("judge").await, "Judge.");
-    assert_eq!(life.told_by("clerk").await, "Sell.");
+    assert_eq!(life.prompt_of("judge").await, "Judge.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell.");
     let why = "the agent `clerk` uses the tool `lathe`, which does not exist here";
     let left_out = |answers| FailedAgent {
         name: "clerk".to_owned(),
@@ -340,9 +342,9 @@ async fn reloader_loads_remote_changes_and_skips_invalid_ones() {
     // A process that starts now has no earlier version of it.
     let second = life_on(&memory, vec![], Arc::default(), 2).await;
     assert_eq!(second.runtime.left_out(), [left_out(false)]);
-    assert_eq!(second.told_by("judge").await, "Judge well.");
+    assert_eq!(second.prompt_of("judge").await, "Judge well.");
     life.put_agent("clerk", json!({ "system": "Sell again." })).await.unwrap();
-    assert_eq!((life.runtime.left_out(), life.told_by("clerk").await), (vec![], "Sell again.".to_owned()));
+    assert_eq!((life.runtime.left_out(), life.prompt_of("clerk").await), (vec![], "Sell again.".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -364,8 +366,8 @@ async fn agent_config_requires_own_organisation_and_operator_scope() {
     let (_, life) = life(vec![]).await;
     let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
     let theirs = life.runtime.serving(Access::to(acme));
-    let kept = theirs.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({ "uses": ["lathe"] })).await;
-    assert_eq!(kept.unwrap().counts, ConfigEffect::Elsewhere);
+    let stored = theirs.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({ "uses": ["lathe"] })).await;
+    assert_eq!(stored.unwrap().counts, ConfigEffect::Elsewhere);
     assert_eq!(life.runtime.submit(input_for("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     let reader = Access { scopes: "read".parse().unwrap(), ..Access::to(OrgId::DEFAULT) };
     let reader = life.runtime.serving(reader);
@@ -377,7 +379,7 @@ async fn agent_config_requires_own_organisation_and_operator_scope() {
 async fn agent_is_invisible_to_other_organisations() {
     let (memory, life) = life(vec![]).await;
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
-    assert_eq!(life.told_by("clerk").await, "Sell.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell.");
     let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
     let theirs = life.runtime.serving(Access::to(acme));
     let names =
@@ -436,7 +438,7 @@ async fn deleted_agent_refuses_inputs_and_finishes_turns() {
     assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
     // The agent can be created again.
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
-    assert_eq!(life.told_by("clerk").await, "Sell.");
+    assert_eq!(life.prompt_of("clerk").await, "Sell.");
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,9 +82,10 @@ async fn answered(life: &Life, input: Input) -> String {
 async fn input_selects_agent_with_its_own_tools() {
     let lines = vec![call("look", "x"), Line::Say("a"), call("look", "x"), Line::Say("b"), Line::Say("c")];
     let life = life(lines, vec![agent("clerk", "Sell.", "Looks."), agent("judge", "Judge.", "Looks.")]).await;
-    let told = |who: &str| format!("{who} opens the agent has no document `x`; there are: none, reaches []");
-    assert_eq!(answered(&life, input_for("clerk", "one")).await, told("clerk"));
-    assert_eq!(answered(&life, input_for("judge", "two")).await, told("judge"));
+    let expected =
+        |who: &str| format!("{who} opens the agent has no document `x`; there are: none, reaches []");
+    assert_eq!(answered(&life, input_for("clerk", "one")).await, expected("clerk"));
+    assert_eq!(answered(&life, input_for("judge", "two")).await, expected("judge"));
     answered(&life, input("three")).await;
     let names: Vec<String> = packages(&life).await.into_iter().map(|(_, package)| package.agent).collect();
     assert_eq!(names, ["clerk", "judge", "tester"]);
@@ -184,7 +185,7 @@ async fn agent_edit_changes_no_running_or_replayed_turn() {
     let witness = first.die(&memory).await;
     let second = live(Arc::new(memory), lines(), witness, 2).await;
     assert_eq!(second.end(after).await, TurnEnd::Answered { text: "end".into() });
-    assert_eq!(second.script.told.lock().unwrap()["stepped"], "Works in steps, and says so.");
+    assert_eq!(second.script.tool_descriptions.lock().unwrap()["stepped"], "Works in steps, and says so.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,7 +244,7 @@ async fn turn_continues_with_sidecar_contracts() {
     .await
     .unwrap();
     assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
-    assert_eq!(second.script.told.lock().unwrap()["huge"], large);
+    assert_eq!(second.script.tool_descriptions.lock().unwrap()["huge"], large);
 }
 
 /// A tool that has only a name.

@@ -116,8 +116,8 @@ async fn edited_arguments_obey_the_depth_limit() {
     say(&life, &question(&life).await, "ann", deep).await.unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 0);
-    let told = life.last_shown().pop().unwrap();
-    assert!(told.contains("json_depth is limited to 2, but this needs 3"), "{told}");
+    let message = life.last_shown().pop().unwrap();
+    assert!(message.contains("json_depth is limited to 2, but this needs 3"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,10 +376,10 @@ async fn survives(then: fn() -> PolicyDecision, names: &[&str], verdict: Approva
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
         let witness: Arc<Witness> = Arc::default();
-        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, rules()).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), lines(), witness.clone(), 1, rules()).await.unwrap();
         let all = async {
             for text in ["one", "two"] {
                 let turn = first.runtime.submit(keyed(text)).await.unwrap().turn;
@@ -478,7 +478,7 @@ async fn parked_approval_sends_reminders_and_escalates() {
     tokio::time::sleep(Duration::from_mins(6)).await;
     assert_eq!(notices(&life).await, ["reminder 1", "reminder 2", "escalated to bob", "reminder 3"]);
     let asked = question(&life).await;
-    assert_eq!(asked.heard(), ["ann", "bob"]);
+    assert_eq!(asked.approvers(), ["ann", "bob"]);
     assert!(say(&life, &asked, "bob", ApprovalVerdict::Approve).await.unwrap());
     assert_eq!(life.end(turn).await, done());
     tokio::time::sleep(Duration::from_hours(2)).await;
@@ -493,15 +493,15 @@ async fn crash_neither_repeats_nor_loses_reminders() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
         let witness: Arc<Witness> = Arc::default();
         let clock = PausedClock::new();
         let on = |config: &mut RuntimeConfig| {
             config.clock = clock.clone();
             rules()(config);
         };
-        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, on).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), lines(), witness.clone(), 1, on).await.unwrap();
         let all = async {
             let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             until_bob_approves(&first, turn).await;

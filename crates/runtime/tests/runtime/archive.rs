@@ -235,9 +235,9 @@ async fn import_is_atomic_across_crashes() {
     let text = exported(&recorded().await, SESSION).await;
     for (death, there) in [(CrashPoint::Before(0), 0), (CrashPoint::AfterWrite(0), 1)] {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
-        let store: Arc<dyn Store> = Arc::new(mortal);
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
+        let store: Arc<dyn Store> = Arc::new(crashing_store);
         tokio::select! {
             _ = taken_in(&text, &store) => panic!("nobody hears from the dead"),
             () = pulse.stopped() => {}

@@ -23,23 +23,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A model that says `one two three four ` and can continue any prefix of it. Its first streams break off.
-struct Speaker {
+struct SlowSpeaker {
     words: &'static [&'static str],
     /// After how many words each stream breaks off. Later streams are complete.
     cuts: Mutex<Vec<usize>>,
     /// The prefix that it was asked to continue, call by call.
-    told: Arc<Mutex<Vec<String>>>,
+    prompts: Arc<Mutex<Vec<String>>>,
 }
 
-impl ModelProvider for Speaker {
+impl ModelProvider for SlowSpeaker {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        let info = ModelCapabilities { goes_on: true, ..ModelCapabilities::of_window(1 << 20) };
+        let info = ModelCapabilities { can_continue: true, ..ModelCapabilities::of_window(1 << 20) };
         (model.as_str() == "test/script").then_some(info)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
-        self.told.lock().unwrap().push(request.said.to_owned());
-        let said = request.said.split_inclusive(' ').count();
+        self.prompts.lock().unwrap().push(request.partial_text.to_owned());
+        let said = request.partial_text.split_inclusive(' ').count();
         let rest = self.words[said..].iter().map(|word| Ok(ModelEvent::Text((*word).to_owned())));
         let cut = self.cuts.lock().unwrap().pop();
         match cut {
@@ -50,14 +50,14 @@ impl ModelProvider for Speaker {
 }
 
 fn speaker(cuts: Vec<usize>) -> (impl FnOnce(&mut RuntimeConfig), Arc<Mutex<Vec<String>>>) {
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = told.clone();
+    let prompts: Arc<Mutex<Vec<String>>> = Arc::default();
+    let received = prompts.clone();
     let change = move |config: &mut RuntimeConfig| {
         let words = &["one ", "two ", "three ", "four "];
-        config.models = vec![Arc::new(Speaker { words, cuts: Mutex::new(cuts), told })];
+        config.models = vec![Arc::new(SlowSpeaker { words, cuts: Mutex::new(cuts), prompts })];
         config.limits = Limits { keep_bytes: 8, ..Limits::default() };
     };
-    (change, heard)
+    (change, received)
 }
 
 pub(crate) fn answered(text: &str) -> TurnEnd {
@@ -66,29 +66,29 @@ pub(crate) fn answered(text: &str) -> TurnEnd {
 
 #[tokio::test(start_paused = true)]
 async fn broken_reply_resumes_where_model_supports_it() {
-    let (change, told) = speaker(vec![1, 2]);
+    let (change, prompts) = speaker(vec![1, 2]);
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let (accepted, mut events) = life.runtime.submit_watched(input("count")).await.unwrap();
     assert_eq!(life.end(accepted.turn).await, answered("one two three four "));
-    assert_eq!(*told.lock().unwrap(), ["", "one two ", "one two three "]);
+    assert_eq!(*prompts.lock().unwrap(), ["", "one two ", "one two three "]);
     // Subscribers end up with the same text, because each attempt repeats all of it.
-    let mut heard = String::new();
+    let mut received = String::new();
     loop {
         match events.next().await.unwrap() {
             Event::Live(frame) => match frame.what {
                 LiveEventKind::Text { offset, text, .. } => {
-                    assert_eq!(offset, heard.len());
-                    heard.push_str(&text);
+                    assert_eq!(offset, received.len());
+                    received.push_str(&text);
                 }
-                LiveEventKind::Retracted { .. } => heard.clear(),
+                LiveEventKind::Retracted { .. } => received.clear(),
                 _ => {}
             },
             Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => break,
             _ => {}
         }
     }
-    assert_eq!(heard, "one two three four ");
-    assert_eq!(life.runtime.store().said(accepted.turn).await.unwrap(), None);
+    assert_eq!(received, "one two three four ");
+    assert_eq!(life.runtime.store().partial_reply(accepted.turn).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,10 +96,10 @@ async fn reply_interrupted_by_crash_resumes_after_saved_text() {
     let (mut finished_early, mut went_on) = (0, 0);
     for write in 1..6 {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
+        let pulse = crashing_store.pulse();
         let (change, _) = speaker(vec![]);
-        let first = live_with(Arc::new(mortal), vec![], Arc::default(), 1, change).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), vec![], Arc::default(), 1, change).await.unwrap();
         let done = tokio::select! {
             turn = async { life_end(&first, keyed_input("k", "count")).await } => Some(turn),
             () = pulse.stopped() => None,
@@ -109,10 +109,10 @@ async fn reply_interrupted_by_crash_resumes_after_saved_text() {
             finished_early += 1;
             continue;
         }
-        let (change, told) = speaker(vec![]);
+        let (change, prompts) = speaker(vec![]);
         let second = live_with(Arc::new(memory), vec![], Arc::default(), 2, change).await.unwrap();
         assert_eq!(life_end(&second, keyed_input("k", "count")).await, answered("one two three four "));
-        went_on += usize::from(told.lock().unwrap().iter().any(|said| !said.is_empty()));
+        went_on += usize::from(prompts.lock().unwrap().iter().any(|said| !said.is_empty()));
     }
     assert!(went_on >= 2 && finished_early >= 1, "{went_on} went on, {finished_early} were done");
 }
@@ -436,8 +436,9 @@ impl ModelProvider for Answers {
                 );
                 vec![Ok(ModelEvent::Call(ask)), Ok(ModelEvent::End(StopReason::ToolUse))]
             } else {
-                let told = request.messages().last().map(|last| last.text().into_owned()).unwrap_or_default();
-                vec![Ok(ModelEvent::Text(told)), Ok(ModelEvent::End(StopReason::End))]
+                let prompts =
+                    request.messages().last().map(|last| last.text().into_owned()).unwrap_or_default();
+                vec![Ok(ModelEvent::Text(prompts)), Ok(ModelEvent::End(StopReason::End))]
             };
             return Box::pin(stream::iter(events));
         }
@@ -461,9 +462,9 @@ async fn tool_model_request_retries_until_answer_is_valid() {
     let witness: Arc<Witness> = Arc::default();
     let count = {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
-        let pulse = mortal.pulse();
-        let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
+        let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::Never);
+        let pulse = crashing_store.pulse();
+        let life = answering(Arc::new(crashing_store), &asked, &witness, 1).await;
         let TurnEnd::Answered { text } = life_end(&life, input("go")).await else { panic!("an answer") };
         assert_eq!(text, "[\"because\",3]");
         pulse.writes()
@@ -474,9 +475,9 @@ async fn tool_model_request_retries_until_answer_is_valid() {
     // A model call that was answered before a crash is not repeated.
     for write in 0..count {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
-        let pulse = mortal.pulse();
-        let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
+        let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
+        let pulse = crashing_store.pulse();
+        let life = answering(Arc::new(crashing_store), &asked, &witness, 1).await;
         tokio::select! {
             _ = life_end(&life, keyed_input("k", "go")) => {}
             () = pulse.stopped() => {}
@@ -524,22 +525,22 @@ async fn nested_call_writes_are_exactly_once_across_crashes() {
     let lines = || vec![call("delegate", "keep x"), Line::Say("done")];
     let count = |life: &Life| life.runtime.store().clone();
     let writes = {
-        let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
+        let pulse = crashing_store.pulse();
         let witness: Arc<Witness> = Arc::default();
         let change = with_tools(&witness);
-        let life = live_with(Arc::new(mortal), lines(), witness, 1, change).await.unwrap();
+        let life = live_with(Arc::new(crashing_store), lines(), witness, 1, change).await.unwrap();
         assert_eq!(life_end(&life, keyed_input("k", "go")).await, answered("done"));
         assert_eq!(count(&life).value(SESSION, "count".into()).await.unwrap(), Some(json!(1)));
         pulse.writes()
     };
     for death in (0..writes).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
         let witness: Arc<Witness> = Arc::default();
         let change = with_tools(&witness);
-        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, change).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), lines(), witness.clone(), 1, change).await.unwrap();
         tokio::select! {
             _ = life_end(&first, keyed_input("k", "go")) => {}
             () = pulse.stopped() => {}
@@ -548,8 +549,8 @@ async fn nested_call_writes_are_exactly_once_across_crashes() {
         let change = with_tools(&witness);
         let second = live_with(Arc::new(memory), lines(), witness, 2, change).await.unwrap();
         assert_eq!(life_end(&second, keyed_input("k", "go")).await, answered("done"));
-        let kept = count(&second).value(SESSION, "count".into()).await.unwrap();
-        assert_eq!(kept, Some(json!(1)), "{death:?}");
+        let value = count(&second).value(SESSION, "count".into()).await.unwrap();
+        assert_eq!(value, Some(json!(1)), "{death:?}");
     }
 }
 
@@ -598,7 +599,7 @@ impl ModelProvider for Busy {
 #[tokio::test(start_paused = true)]
 async fn sessions_sharing_provider_key_back_off_together() {
     let asked: Arc<Mutex<Vec<Millis>>> = Arc::default();
-    let heard = asked.clone();
+    let received = asked.clone();
     let change = move |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Busy { asked, clock: config.clock.clone() })];
     };
@@ -614,7 +615,7 @@ async fn sessions_sharing_provider_key_back_off_together() {
     }
     // One request was accepted and one was rejected. The other four waited until the provider was ready, then went out
     // one at a time.
-    let asked = heard.lock().unwrap().clone();
+    let asked = received.lock().unwrap().clone();
     assert_eq!(asked.len(), 7);
     let since: Vec<u64> =
         asked.iter().map(|at| u64::try_from(asked[1].until(*at).as_millis()).unwrap()).collect();

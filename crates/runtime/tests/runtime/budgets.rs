@@ -54,15 +54,15 @@ async fn under(budgets: Budgets, lines: Vec<Line>) -> (MemoryStore, Life) {
     (memory, life)
 }
 
-async fn books(store: &dyn Store) -> Vec<BudgetAccountView> {
+async fn accounts(store: &dyn Store) -> Vec<BudgetAccountView> {
     store.budgets(100).await.unwrap()
 }
 
 async fn agents(store: &dyn Store) -> BudgetAccountView {
-    books(store)
+    accounts(store)
         .await
         .into_iter()
-        .find(|purse| purse.name.starts_with("agent:tester"))
+        .find(|account| account.name.starts_with("agent:tester"))
         .expect("it was counted")
 }
 
@@ -105,7 +105,10 @@ async fn turn_exceeding_budget_ends_before_spending() {
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
     // No reservation of an ended turn is left.
     assert!(
-        books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.reserved == UsageAmount::ZERO)
+        accounts(life.runtime.store().as_ref())
+            .await
+            .iter()
+            .all(|account| account.reserved == UsageAmount::ZERO)
     );
 
     let calls = Budget { calls: Some(2), ..Budget::default() };
@@ -178,23 +181,23 @@ async fn warned(lines: Vec<Line>) -> Vec<String> {
     let low = Budget { warn_at: Percent::try_from(1).ok(), ..tokens(100_000) };
     let (_, life) = under(of_agent(low), lines).await;
     let (accepted, mut events) = life.runtime.submit_watched(input("go")).await.unwrap();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     while let Ok(event) = events.next().await {
         match event {
-            Event::Live(LiveEvent { what: LiveEventKind::BudgetLow { budget }, .. }) => told.push(budget),
+            Event::Live(LiveEvent { what: LiveEventKind::BudgetLow { budget }, .. }) => messages.push(budget),
             Event::Durable(record) if record.fact.name() == "turn.ended" => break,
             _ => {}
         }
     }
     assert_eq!(life.end(accepted.turn).await, answered("done"));
-    told
+    messages
 }
 
 #[tokio::test(start_paused = true)]
 async fn low_budget_emits_warning() {
     assert_eq!(warned(vec![Line::Say("done")]).await, ["tokens of agent:tester"]);
-    let told = warned(vec![call("put", "a"), Line::Say("done")]).await;
-    assert_eq!(told, ["tokens of agent:tester", "tokens of agent:tester"]);
+    let messages = warned(vec![call("put", "a"), Line::Say("done")]).await;
+    assert_eq!(messages, ["tokens of agent:tester", "tokens of agent:tester"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +206,12 @@ async fn nested_budgets_apply_the_smallest() {
     let (_, life) = under(budgets, vec![Line::Say("hello")]).await;
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), format!("tokens of {SESSION}"));
-    assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.spent == UsageAmount::ZERO));
+    assert!(
+        accounts(life.runtime.store().as_ref())
+            .await
+            .iter()
+            .all(|account| account.spent == UsageAmount::ZERO)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,7 +239,7 @@ async fn daily_budget_resets_next_day() {
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("two"));
     let names: Vec<String> =
-        books(life.runtime.store().as_ref()).await.into_iter().map(|purse| purse.name).collect();
+        accounts(life.runtime.store().as_ref()).await.into_iter().map(|account| account.name).collect();
     assert!(names.contains(&"agent:tester@1970-01-01".to_owned()), "{names:?}");
     assert!(names.contains(&"agent:tester@1970-01-02".to_owned()), "{names:?}");
 }
@@ -258,10 +266,10 @@ async fn a_budget_adds_no_commit() {
         for budgets in
             [Budgets::default(), Budgets { session: Some(tokens(1 << 40)), ..of_agent(tokens(1 << 40)) }]
         {
-            let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
-            let pulse = mortal.pulse();
+            let crashing_store = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
+            let pulse = crashing_store.pulse();
             let life = live_with(
-                Arc::new(mortal),
+                Arc::new(crashing_store),
                 [lines.clone(), lines.clone()].concat(),
                 Arc::default(),
                 1,
@@ -280,9 +288,9 @@ async fn a_budget_adds_no_commit() {
 }
 
 /// A tool that costs a cent, and fails on request.
-struct Fax;
+struct PricedTool;
 
-impl Tool for Fax {
+impl Tool for PricedTool {
     type Args = Note;
     type Needs = ();
 
@@ -317,7 +325,7 @@ impl Tool for Clerk {
 
 fn own_tools(config: &mut RuntimeConfig) {
     let mut toolbox = Toolbox::new(Services::default());
-    toolbox.add(Fax).unwrap();
+    toolbox.add(PricedTool).unwrap();
     toolbox.add(Clerk).unwrap();
     toolbox.add(ModelCallingTool).unwrap();
     config.package = package(&toolbox);
@@ -362,9 +370,9 @@ async fn possibly_executed_call_is_charged_after_sealing() {
     // process, the claim of the suspect and the start of its trial.
     for number in 2..=u128::from(SUSPECT_DEATHS + SEALED_DEATHS) {
         let before = if number <= u128::from(SUSPECT_DEATHS) { 1 } else { 3 };
-        let mortal = CrashingStore::new(memory.clone(), CrashPoint::Before(before));
-        let pulse = mortal.pulse();
-        let dying = life(Arc::new(mortal), number).await;
+        let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::Before(before));
+        let pulse = crashing_store.pulse();
+        let dying = life(Arc::new(crashing_store), number).await;
         pulse.stopped().await;
         dying.die(&memory).await;
     }
@@ -540,7 +548,7 @@ async fn operator_money_budget_requires_priced_model() {
     let money = Budget { money: Some("1".parse().unwrap()), ..Budget::default() };
     life.runtime.set_budget(tester(), Some(money)).await.unwrap();
     let turn = life.send("go").await;
-    let why = Some("nobody knows what the model costs; give it a price, or bound tokens".to_owned());
+    let why = Some("the price of the model is unknown; give it a price, or limit tokens".to_owned());
     let budget = "money of agent:tester".to_owned();
     assert_eq!(life.end(turn).await, TurnEnd::OutOfBudget { budget, why });
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
@@ -578,9 +586,10 @@ async fn rejected_model_call_releases_its_reservation() {
             live_with(Arc::new(MemoryStore::new()), vec![line], Arc::default(), 1, quick).await.unwrap();
         life.send("go").await;
         life.until(until).await;
-        let used = books(life.runtime.store().as_ref()).await;
+        let used = accounts(life.runtime.store().as_ref()).await;
         assert!(
-            used.iter().all(|purse| purse.reserved == UsageAmount::ZERO && purse.spent == UsageAmount::ZERO),
+            used.iter()
+                .all(|account| account.reserved == UsageAmount::ZERO && account.spent == UsageAmount::ZERO),
             "{used:?}"
         );
     }
@@ -625,7 +634,7 @@ async fn sleeping_turn_resumes_after_budget_change() {
 #[tokio::test(start_paused = true)]
 async fn reply_without_usage_charges_full_reservation() {
     let change = |config: &mut RuntimeConfig| {
-        config.models = vec![Arc::new(Greedy { reports: false, ..Greedy::default() })];
+        config.models = vec![Arc::new(MeteredModel { reports: false, ..MeteredModel::default() })];
         config.package.budgets = of_agent(tokens(1 << 40));
     };
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
@@ -639,20 +648,20 @@ async fn reply_without_usage_charges_full_reservation() {
 /// A model that sometimes uses all that is reserved, and counts its real usage, including that of lost replies. Its
 /// replies take a while, so that crashes interrupt them.
 #[derive(Clone)]
-struct Greedy {
+struct MeteredModel {
     used: Arc<AtomicU64>,
     asked: Arc<AtomicU64>,
     /// Whether it reports its usage.
     reports: bool,
 }
 
-impl Default for Greedy {
+impl Default for MeteredModel {
     fn default() -> Self {
         Self { used: Arc::default(), asked: Arc::default(), reports: true }
     }
 }
 
-impl ModelProvider for Greedy {
+impl ModelProvider for MeteredModel {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         (model.as_str() == "test/script").then(|| ModelCapabilities::of_window(1 << 20))
     }
@@ -687,16 +696,16 @@ impl ModelProvider for Greedy {
 
 /// The parameters of a crash test.
 struct Storm {
-    greedy: Greedy,
+    greedy: MeteredModel,
     /// Where the budget is set.
-    by: Says,
+    by: BudgetOwner,
     /// The number of concurrent workers.
     workers: u64,
     seeds: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Says {
+enum BudgetOwner {
     Agent,
     Operator,
 }
@@ -707,12 +716,12 @@ async fn never_overspends(storm: &Storm) {
     const REPLY: u32 = 4_000;
     for seed in 0..storm.seeds {
         let memory = MemoryStore::new();
-        let greedy = Greedy { reports: storm.greedy.reports, ..Greedy::default() };
+        let greedy = MeteredModel { reports: storm.greedy.reports, ..MeteredModel::default() };
         let budgets = match storm.by {
-            Says::Agent => Budgets { reply_tokens: Some(REPLY), ..of_agent(tokens(MOST)) },
-            Says::Operator => Budgets::default(),
+            BudgetOwner::Agent => Budgets { reply_tokens: Some(REPLY), ..of_agent(tokens(MOST)) },
+            BudgetOwner::Operator => Budgets::default(),
         };
-        if storm.by == Says::Operator {
+        if storm.by == BudgetOwner::Operator {
             memory.set_budget(tester(), Some(tokens(MOST)), Millis(0)).await.unwrap();
         }
         let change = |config: &mut RuntimeConfig| {
@@ -728,9 +737,10 @@ async fn never_overspends(storm: &Storm) {
             let drive = async |one: u64| {
                 let number = u128::from(life * 10 + one);
                 let dies = CrashPoint::Before(20 + (seed * 31 + life * 17 + one * 41) % 90);
-                let mortal = CrashingStore::new(memory.clone(), dies);
-                let pulse = mortal.pulse();
-                let worker = live_with(Arc::new(mortal), vec![], Arc::default(), number, change).await;
+                let crashing_store = CrashingStore::new(memory.clone(), dies);
+                let pulse = crashing_store.pulse();
+                let worker =
+                    live_with(Arc::new(crashing_store), vec![], Arc::default(), number, change).await;
                 let Ok(worker) = worker else { return };
                 let send = async {
                     for n in (0..64).filter(|n| n % storm.workers == one) {
@@ -770,23 +780,41 @@ async fn never_overspends(storm: &Storm) {
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_despite_crashes() {
-    never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 1, seeds: 8 }).await;
+    never_overspends(&Storm {
+        greedy: MeteredModel::default(),
+        by: BudgetOwner::Agent,
+        workers: 1,
+        seeds: 8,
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_operator_budget() {
-    never_overspends(&Storm { greedy: Greedy::default(), by: Says::Operator, workers: 1, seeds: 4 }).await;
+    never_overspends(&Storm {
+        greedy: MeteredModel::default(),
+        by: BudgetOwner::Operator,
+        workers: 1,
+        seeds: 4,
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_without_usage_reports() {
-    let greedy = Greedy { reports: false, ..Greedy::default() };
-    never_overspends(&Storm { greedy, by: Says::Agent, workers: 1, seeds: 4 }).await;
+    let greedy = MeteredModel { reports: false, ..MeteredModel::default() };
+    never_overspends(&Storm { greedy, by: BudgetOwner::Agent, workers: 1, seeds: 4 }).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_never_overspend_with_two_workers() {
-    never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 2, seeds: 4 }).await;
+    never_overspends(&Storm {
+        greedy: MeteredModel::default(),
+        by: BudgetOwner::Agent,
+        workers: 2,
+        seeds: 4,
+    })
+    .await;
 }
 
 /// A turn with two model calls and a tool call crashes at every write. The booked amount is never less than the usage.
@@ -799,10 +827,11 @@ async fn crashed_turn_books_at_least_its_usage() {
         let mut dead = false;
         let mut asked = 0;
         for (number, death) in [(1, CrashPoint::AfterWrite(at)), (2, CrashPoint::Never)] {
-            let mortal = CrashingStore::new(memory.clone(), death);
-            let pulse = mortal.pulse();
+            let crashing_store = CrashingStore::new(memory.clone(), death);
+            let pulse = crashing_store.pulse();
             let budgets = of_agent(tokens(1 << 30));
-            let life = live_with(Arc::new(mortal), lines(), Arc::default(), number, with(budgets)).await;
+            let life =
+                live_with(Arc::new(crashing_store), lines(), Arc::default(), number, with(budgets)).await;
             let Ok(life) = life else {
                 dead = true;
                 continue;
@@ -840,9 +869,10 @@ async fn cancelled_turn_releases_unstarted_reservations() {
     assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     let events = life.runtime.store().records(SESSION, Seq(0), 100).await.unwrap();
     assert!(events.iter().any(|record| record.fact.name() == "turn.parked"));
-    let used = books(life.runtime.store().as_ref()).await;
+    let used = accounts(life.runtime.store().as_ref()).await;
     assert!(
-        used.iter().all(|purse| purse.reserved == UsageAmount::ZERO && purse.spent == UsageAmount::ZERO),
+        used.iter()
+            .all(|account| account.reserved == UsageAmount::ZERO && account.spent == UsageAmount::ZERO),
         "{used:?}"
     );
 }
@@ -857,12 +887,12 @@ async fn a_budget_of_another_organisation_cannot_be_set() {
         (life.runtime.create_org(name("acme")).await, life.runtime.create_org(name("bolt")).await);
     let (acme, bolt) = (acme.unwrap().id, bolt.unwrap().id);
     let handle = life.runtime.serving(Access::to(acme));
-    for (purse, expected) in [
+    for (account, expected) in [
         (BudgetAccount::Session(SESSION), Kind::SessionNotFound),
         (BudgetAccount::Turn(turn), Kind::TurnNotFound),
         (BudgetAccount::Org(bolt), Kind::OrgNotFound),
     ] {
-        let refused = handle.set_budget(purse, Some(tokens(1))).await.unwrap_err();
+        let refused = handle.set_budget(account, Some(tokens(1))).await.unwrap_err();
         assert_eq!(refused.kind(), expected);
     }
     // Agent names are local to an organisation.

@@ -41,7 +41,7 @@ async fn client_tool_call_waits_while_other_calls_run() {
     let (_memory, life) = fresh(lines()).await;
     let turn = life.runtime.submit(asking("what shall I wear?")).await.unwrap().turn;
     life.until("turn.parked").await;
-    assert_eq!(life.script.told.lock().unwrap()["weather"], "Looks out of the window.");
+    assert_eq!(life.script.tool_descriptions.lock().unwrap()["weather"], "Looks out of the window.");
     answer(&life, turn).await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "bring a coat".into() });
     let shown = life.last_shown();

@@ -76,7 +76,7 @@ pub(crate) struct Script {
     pub(crate) cuts: AtomicU64,
     pub(crate) shown: Mutex<Vec<Vec<String>>>,
     /// The description of each tool in the last call.
-    pub(crate) told: Mutex<BTreeMap<String, String>>,
+    pub(crate) tool_descriptions: Mutex<BTreeMap<String, String>>,
     /// The system prompt and the options of each call.
     pub(crate) asked: Mutex<Vec<(String, Generation)>>,
 }
@@ -84,8 +84,8 @@ pub(crate) struct Script {
 impl Script {
     pub(crate) fn new(lines: Vec<Line>) -> Arc<Self> {
         let (calls, cuts) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (shown, told, asked) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { lines, calls, cuts, shown, told, asked })
+        let (shown, tool_descriptions, asked) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { lines, calls, cuts, shown, tool_descriptions, asked })
     }
 }
 
@@ -104,7 +104,7 @@ impl ModelProvider for ScriptedModel {
         script.shown.lock().unwrap().push(shown);
         script.asked.lock().unwrap().push((request.system.to_owned(), request.call.options.clone()));
         let tools = request.tools.iter().map(|tool| (tool.name.to_string(), tool.description.clone()));
-        *script.told.lock().unwrap() = tools.collect();
+        *script.tool_descriptions.lock().unwrap() = tools.collect();
         let played =
             request.messages().filter(|message| matches!(message, Message::Assistant { .. })).count();
         let line = script.lines.get(played).cloned().unwrap_or(Line::Say("nothing more to say"));

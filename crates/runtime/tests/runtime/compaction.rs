@@ -28,7 +28,7 @@ const WINDOW: usize = 8_000;
 /// the tool first. Its summaries say how many lines it was shown.
 struct Small {
     /// The size and messages of each call.
-    shown: Shown,
+    shown: ShownMessages,
     /// Its real context window, which may differ from the declared one.
     takes: usize,
 }
@@ -74,40 +74,40 @@ fn end() -> ModelEvent {
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
-struct What {
+struct RepeatArgs {
     text: String,
 }
 
 /// A tool that repeats a text five hundred times.
-struct Often;
+struct Repeat;
 
-impl Tool for Often {
-    type Args = What;
+impl Tool for Repeat {
+    type Args = RepeatArgs;
     type Needs = ();
 
     fn spec(&self) -> ToolSpec {
         ToolSpec::new("often", "Says a text often.").pure()
     }
 
-    async fn run(&self, (): (), _: Call, args: What) -> Result<ToolRunOutcome, Error> {
+    async fn run(&self, (): (), _: Call, args: RepeatArgs) -> Result<ToolRunOutcome, Error> {
         done(args.text.repeat(500))
     }
 }
 
-type Shown = Arc<Mutex<Vec<(usize, Vec<String>)>>>;
+type ShownMessages = Arc<Mutex<Vec<(usize, Vec<String>)>>>;
 
-fn small(shown: &Shown, takes: usize) -> impl FnOnce(&mut RuntimeConfig) + use<> {
+fn small(shown: &ShownMessages, takes: usize) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let shown = shown.clone();
     move |config| {
         config.models = vec![Arc::new(Small { shown, takes })];
         let mut toolbox = Toolbox::new(Services::default());
-        toolbox.add(Often).unwrap();
+        toolbox.add(Repeat).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
     }
 }
 
-async fn life(store: Arc<dyn Store>, shown: &Shown, takes: usize, number: u128) -> Life {
+async fn life(store: Arc<dyn Store>, shown: &ShownMessages, takes: usize, number: u128) -> Life {
     live_with(store, vec![], Arc::default(), number, small(shown, takes)).await.unwrap()
 }
 
@@ -126,7 +126,7 @@ async fn compactions(life: &Life) -> Vec<CompactionRecord> {
 
 #[tokio::test(start_paused = true)]
 async fn long_conversation_compacts_and_journal_stays_whole() {
-    let shown: Shown = Arc::default();
+    let shown: ShownMessages = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..12 {
         assert_eq!(
@@ -155,7 +155,7 @@ async fn long_conversation_compacts_and_journal_stays_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn tool_results_are_dropped_before_summarising() {
-    let shown: Shown = Arc::default();
+    let shown: ShownMessages = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..6 {
         say(&life, number, "look abcd").await;
@@ -173,7 +173,7 @@ async fn tool_results_are_dropped_before_summarising() {
 
 #[tokio::test(start_paused = true)]
 async fn smaller_actual_context_window_triggers_compaction() {
-    let shown: Shown = Arc::default();
+    let shown: ShownMessages = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, 3_500, 1).await;
     for number in 0..4 {
         assert_eq!(
@@ -194,7 +194,7 @@ async fn policy_decides_about_summary_model_call() {
         set: [("/options/tokens_most".to_owned(), json!(64))].into(),
         redact: vec![],
     };
-    let shown: Shown = Arc::default();
+    let shown: ShownMessages = Arc::default();
     let small = small(&shown, WINDOW);
     let change = |config: &mut RuntimeConfig| {
         small(config);
@@ -232,7 +232,7 @@ async fn policy_decides_about_summary_model_call() {
 
 #[tokio::test(start_paused = true)]
 async fn fork_before_compaction_shows_original_conversation() {
-    let shown: Shown = Arc::default();
+    let shown: ShownMessages = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..5 {
         say(&life, number, &format!("long {number}")).await;
@@ -255,10 +255,10 @@ async fn fork_before_compaction_shows_original_conversation() {
 async fn compaction_survives_crash_and_is_paid_once() {
     let whole = {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
-        let pulse = mortal.pulse();
-        let shown: Shown = Arc::default();
-        let life = life(Arc::new(mortal), &shown, WINDOW, 1).await;
+        let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::Never);
+        let pulse = crashing_store.pulse();
+        let shown: ShownMessages = Arc::default();
+        let life = life(Arc::new(crashing_store), &shown, WINDOW, 1).await;
         play(&life).await;
         (pulse.writes(), texts(&life).await)
     };
@@ -266,10 +266,10 @@ async fn compaction_survives_crash_and_is_paid_once() {
     for write in 0..whole.0 {
         for death in [CrashPoint::Before(write), CrashPoint::AfterWrite(write)] {
             let memory = MemoryStore::new();
-            let mortal = CrashingStore::new(memory.clone(), death);
-            let pulse = mortal.pulse();
-            let shown: Shown = Arc::default();
-            let first = life(Arc::new(mortal), &shown, WINDOW, 1).await;
+            let crashing_store = CrashingStore::new(memory.clone(), death);
+            let pulse = crashing_store.pulse();
+            let shown: ShownMessages = Arc::default();
+            let first = life(Arc::new(crashing_store), &shown, WINDOW, 1).await;
             tokio::select! {
                 () = play(&first) => {}
                 () = pulse.stopped() => {}
@@ -293,7 +293,7 @@ async fn play(life: &Life) {
 
 /// Returns the inputs, replies and compactions of the session, without what a crash may add.
 async fn texts(life: &Life) -> Vec<String> {
-    let told = life.facts().await.into_iter().filter_map(|fact| match fact {
+    let requests = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Accepted(accepted) => Some(outlast_vocab::message::text_of(&accepted.parts).into_owned()),
         Fact::Compacted(CompactionRecord { here, shorter, .. }) => {
             Some(format!("compacted {here} {shorter:?}"))
@@ -301,7 +301,7 @@ async fn texts(life: &Life) -> Vec<String> {
         Fact::Ended { end } => Some(format!("{end:?}").chars().take(20).collect()),
         _ => None,
     });
-    told.collect()
+    requests.collect()
 }
 
 /// A small model whose provider rejects requests for summaries for two hours.
@@ -331,7 +331,7 @@ impl ModelProvider for WithoutQuota {
 
 #[tokio::test(start_paused = true)]
 async fn turn_parks_until_provider_can_summarise() {
-    let (shown, summaries) = (Shown::default(), Arc::<AtomicUsize>::default());
+    let (shown, summaries) = (ShownMessages::default(), Arc::<AtomicUsize>::default());
     let until = tokio::time::Instant::now() + Duration::from_hours(2);
     let change = |config: &mut RuntimeConfig| {
         small(&shown, WINDOW)(config);

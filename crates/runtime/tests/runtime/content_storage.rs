@@ -239,9 +239,9 @@ async fn tool_attachment_waits_until_external_store_accepts() {
 #[tokio::test(start_paused = true)]
 async fn orphaned_content_is_deleted_after_a_day() {
     let place = Place::new();
-    let mortal = CrashingStore::new(place.memory.clone(), CrashPoint::Before(0));
-    let pulse = mortal.pulse();
-    let life = place.live_on(Arc::new(mortal), Limits::default()).await;
+    let crashing_store = CrashingStore::new(place.memory.clone(), CrashPoint::Before(0));
+    let pulse = crashing_store.pulse();
+    let life = place.live_on(Arc::new(crashing_store), Limits::default()).await;
     tokio::select! {
         _ = life.runtime.submit(see(b"a picture")) => panic!("nobody hears of it"),
         () = pulse.stopped() => {}
@@ -272,9 +272,9 @@ async fn content_is_deleted_with_last_session_despite_crashes() {
         life.die(&place.memory).await;
         tokio::time::sleep(Duration::from_hours(24)).await;
 
-        let mortal = CrashingStore::new(place.memory.clone(), death);
-        let pulse = mortal.pulse();
-        let life = place.live_on(Arc::new(mortal), Limits::default()).await;
+        let crashing_store = CrashingStore::new(place.memory.clone(), death);
+        let pulse = crashing_store.pulse();
+        let life = place.live_on(Arc::new(crashing_store), Limits::default()).await;
         tokio::select! {
             biased;
             () = pulse.stopped() => {}
@@ -476,12 +476,12 @@ async fn upload_is_refused_only_if_content_was_swept() {
     place.contents.put(single_chunk("other"), 100).await.unwrap();
     let orphan = Hash::of(b"other");
     let file = keep(b"kept").await;
-    let condemn = DeletionRequest {
+    let request = DeletionRequest {
         contents: vec![orphan],
         worker: WorkerId::from_u128(90),
         now: place.clock.now(),
         lasts: Duration::ZERO,
     };
-    assert_eq!(place.memory.mark_for_deletion(condemn).await.unwrap(), [orphan]);
+    assert_eq!(place.memory.mark_for_deletion(request).await.unwrap(), [orphan]);
     assert!(send(file).await.is_ok());
 }

@@ -54,21 +54,21 @@ async fn model_costs_sum_by_every_dimension() {
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     let store = life.runtime.store();
-    let told = async |by| {
+    let costs = async |by| {
         let spent = spent(store.as_ref(), None, by).await.unwrap();
         let shown = |(name, spent): (&String, &outlast_views::CostTotals)| {
             format!("{name}: {} replies, {} read, ${}", spent.replies, spent.usage.input, spent.cost)
         };
         spent.iter().map(shown).collect::<Vec<_>>()
     };
-    assert_eq!(told(CostDimension::Model).await, ["test/script: 3 replies, 300 read, $0.00036"]);
-    assert_eq!(told(CostDimension::Agent).await, ["tester: 3 replies, 300 read, $0.00036"]);
+    assert_eq!(costs(CostDimension::Model).await, ["test/script: 3 replies, 300 read, $0.00036"]);
+    assert_eq!(costs(CostDimension::Agent).await, ["tester: 3 replies, 300 read, $0.00036"]);
     assert_eq!(
-        told(CostDimension::Source).await,
+        costs(CostDimension::Source).await,
         ["conversation: 2 replies, 200 read, $0.00024", "tool wonder: 1 replies, 100 read, $0.00012"]
     );
-    assert_eq!(told(CostDimension::Day).await, ["1970-01-01: 3 replies, 300 read, $0.00036"]);
-    assert_eq!(told(CostDimension::Session).await.len(), 1);
+    assert_eq!(costs(CostDimension::Day).await, ["1970-01-01: 3 replies, 300 read, $0.00036"]);
+    assert_eq!(costs(CostDimension::Session).await.len(), 1);
     let other = outlast_vocab::SessionId::from_u128(99);
     let unknown = spent(store.as_ref(), Some(other), CostDimension::Model).await.unwrap_err();
     assert_eq!(unknown.kind(), outlast_vocab::Kind::SessionNotFound);

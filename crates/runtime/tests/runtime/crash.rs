@@ -90,20 +90,21 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
 
 /// The final state of a scenario.
 #[derive(Debug, PartialEq, Eq)]
-struct Left {
+struct FinalState {
     ends: Vec<String>,
     transcript: Vec<String>,
     count: Option<serde_json::Value>,
 }
 
 /// Runs a scenario to its end over as many processes as needed. The first crashes at `death`.
-async fn play(outside: Outside, lines: &[Line], death: CrashPoint) -> (Left, Arc<Witness>, u64) {
+async fn play(outside: Outside, lines: &[Line], death: CrashPoint) -> (FinalState, Arc<Witness>, u64) {
     let memory = MemoryStore::new();
     let witness: Arc<Witness> = Arc::default();
-    let mortal = CrashingStore::new(memory.clone(), death);
-    let pulse = mortal.pulse();
+    let crashing_store = CrashingStore::new(memory.clone(), death);
+    let pulse = crashing_store.pulse();
     let prepare = |config: &mut RuntimeConfig| outside.prepare(config);
-    let first = live_with(Arc::new(mortal), lines.to_vec(), witness.clone(), 1, prepare).await.unwrap();
+    let first =
+        live_with(Arc::new(crashing_store), lines.to_vec(), witness.clone(), 1, prepare).await.unwrap();
     let done = tokio::select! {
         () = act(&first, outside) => true,
         () = pulse.stopped() => false,
@@ -181,7 +182,7 @@ async fn complete(life: &Life, turn: TurnId) {
     }
 }
 
-async fn look(life: &Life) -> Left {
+async fn look(life: &Life) -> FinalState {
     let store = life.runtime.store();
     let turns = store.turns(SESSION, 0, 100).await.unwrap();
     let ends = turns.iter().map(|turn| match turn.end.clone().expect("every accepted input is answered") {
@@ -198,14 +199,14 @@ async fn look(life: &Life) -> Left {
         let transcript = outlast_kernel::transcript::of_turn(&turn.records, turn.last_in_branch);
         transcript.messages
     });
-    let transcript = messages.map(|message| told(&message)).collect();
+    let transcript = messages.map(|message| message_text(&message)).collect();
     let count = store.value(SESSION, "count".into()).await.unwrap();
-    Left { ends, transcript, count }
+    FinalState { ends, transcript, count }
 }
 
 /// Returns a message in a form that a crash must not change. A crash may only change whether an at-most-once call is
 /// known to have happened.
-fn told(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     match message {
         Message::Tool { tool, result: ToolResult::Err(failure), .. }
             if [Kind::ToolOutcomeUnknown, Kind::ToolInterrupted].contains(&failure.code) =>

@@ -31,7 +31,7 @@ fn ended(id: TurnId, end: TurnEndKind) -> LastTurn {
 
 async fn listed(life: &Life, last_end: &str) -> usize {
     let filter = SessionFilter { last_end: Some(last_end.parse().unwrap()), ..SessionFilter::default() };
-    let page = session_list::page(life.runtime.store().as_ref(), &filter, None, (10, 100)).await.unwrap();
+    let page = session_list::page(life.runtime.store().as_ref(), &filter, None, 10, 100).await.unwrap();
     page.sessions.len()
 }
 
@@ -58,7 +58,7 @@ async fn session_shows_how_its_last_turn_ended() {
     assert_eq!((listed(&life, "answered").await, listed(&life, "failed").await), (0, 1));
     assert_eq!((measured(&life, "failed").await, measured(&life, "sealed").await), (1.0, 0.0));
     let why = life.runtime.why(SESSION).await.unwrap();
-    assert_eq!(why.standing.name(), "rests");
+    assert_eq!(why.progress.name(), "rests");
     let (turn, end) = why.last.unwrap();
     assert_eq!((turn, end.kind()), (second, TurnEndKind::Failed));
 }
@@ -175,8 +175,8 @@ async fn interrupted(life: &Life) -> Option<InterruptedReply> {
 async fn cancel_keeps_the_streamed_text() {
     let life = slow_life(|_| {}).await;
     let turn = cancel_in_the_middle(&life).await;
-    let kept = interrupted(&life).await.unwrap();
-    assert_eq!((kept.text.as_str(), kept.model.as_str()), ("The capital of", "test/script"));
+    let partial = interrupted(&life).await.unwrap();
+    assert_eq!((partial.text.as_str(), partial.model.as_str()), ("The capital of", "test/script"));
     let marked = "The capital of\n\n[interrupted: the turn was cancelled before this reply was complete]";
     let store = life.runtime.store();
     let session = store.session(SESSION).await.unwrap();
@@ -202,14 +202,14 @@ fn five_dollars() -> Budgets {
 async fn assert_costs_agree(store: &dyn Store) {
     let mut spent = costs::spent(store, None, CostDimension::Session).await.unwrap();
     let spent = spent.remove(&SESSION.to_string()).unwrap();
-    let purses = store.budgets(10).await.unwrap();
+    let accounts = store.budgets(10).await.unwrap();
     let name = BudgetAccount::Session(SESSION).to_string();
-    let purse = purses.iter().find(|purse| purse.name == name).unwrap();
+    let account = accounts.iter().find(|account| account.name == name).unwrap();
     assert!(spent.cost > Cost::ZERO);
-    assert_eq!((purse.spent.money, purse.lost.money), (spent.cost, spent.cost));
+    assert_eq!((account.spent.money, account.lost.money), (spent.cost, spent.cost));
     assert_eq!((spent.estimated, spent.replies), (spent.cost, 0));
-    assert_eq!(purse.spent.tokens, spent.usage.input + spent.usage.output);
-    assert_eq!((purse.reserved.tokens, store.session(SESSION).await.unwrap().cost), (0, Some(spent.cost)));
+    assert_eq!(account.spent.tokens, spent.usage.input + spent.usage.output);
+    assert_eq!((account.reserved.tokens, store.session(SESSION).await.unwrap().cost), (0, Some(spent.cost)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,6 +281,6 @@ async fn unsent_call_costs_nothing() {
     life.runtime.cancel(turn, "enough").await.unwrap();
     life.end(turn).await;
     assert_eq!(interrupted(&life).await, None);
-    let purses = life.runtime.store().budgets(10).await.unwrap();
-    assert_eq!(purses.iter().map(|purse| purse.spent.tokens).sum::<u64>(), 0);
+    let accounts = life.runtime.store().budgets(10).await.unwrap();
+    assert_eq!(accounts.iter().map(|account| account.spent.tokens).sum::<u64>(), 0);
 }

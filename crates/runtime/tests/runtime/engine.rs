@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// The behaviour of an engine at a point.
 #[derive(Clone)]
-enum Does {
+enum EngineBehaviour {
     Decides(PolicyDecision),
     Nothing,
     Fails,
@@ -36,13 +36,13 @@ enum Does {
 
 struct Engine {
     at: PolicyPoint,
-    does: Does,
+    does: EngineBehaviour,
     version: Hash,
 }
 
 impl Engine {
-    fn new(at: PolicyPoint, does: Does) -> Arc<Self> {
-        Arc::new(Self { at, does, version: Hash::of(b"engine 1") })
+    fn new(at: PolicyPoint, behaviour: EngineBehaviour) -> Arc<Self> {
+        Arc::new(Self { at, does: behaviour, version: Hash::of(b"engine 1") })
     }
 }
 
@@ -52,27 +52,27 @@ impl PolicyEngine for Engine {
     }
 
     fn judge<'a>(&'a self, facts: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
-        let does = if facts.at == self.at { self.does.clone() } else { Does::Nothing };
+        let behaviour = if facts.at == self.at { self.does.clone() } else { EngineBehaviour::Nothing };
         Box::pin(async move {
-            match does {
-                Does::Decides(decision) => {
+            match behaviour {
+                EngineBehaviour::Decides(decision) => {
                     Ok(Some(EngineDecision { rule: "coded".parse().unwrap(), decision }))
                 }
-                Does::Nothing => Ok(None),
-                Does::Fails => Err(Error::new(Kind::IoFailed, "the list cannot be read")),
-                Does::Panics => panic!("no"),
-                Does::Hangs => std::future::pending().await,
+                EngineBehaviour::Nothing => Ok(None),
+                EngineBehaviour::Fails => Err(Error::new(Kind::IoFailed, "the list cannot be read")),
+                EngineBehaviour::Panics => panic!("no"),
+                EngineBehaviour::Hangs => std::future::pending().await,
             }
         })
     }
 }
 
-async fn under(at: PolicyPoint, does: Does, rules: Vec<Rule>) -> (Life, TurnEnd) {
+async fn under(at: PolicyPoint, behaviour: EngineBehaviour, rules: Vec<Rule>) -> (Life, TurnEnd) {
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, rules);
     let change = |config: &mut RuntimeConfig| {
         change(config);
-        config.policy_engine = Some(Engine::new(at, does));
+        config.policy_engine = Some(Engine::new(at, behaviour));
     };
     let life = live_with(Arc::new(MemoryStore::new()), lines(at), witness.clone(), 1, change).await.unwrap();
     let turn = life.send("go").await;
@@ -81,7 +81,7 @@ async fn under(at: PolicyPoint, does: Does, rules: Vec<Rule>) -> (Life, TurnEnd)
 }
 
 /// Returns why nothing happened: the end of the turn, or the error that the model got.
-fn told(life: &Life, end: &TurnEnd) -> String {
+fn description(life: &Life, end: &TurnEnd) -> String {
     match end {
         TurnEnd::Failed { failure } => failure.to_string(),
         _ => life.last_shown().pop().unwrap(),
@@ -101,16 +101,19 @@ async fn failing_policy_engine_denies_at_every_point() {
                 PolicyDecision::Defer { pause: std::time::Duration::from_secs(1), resume: AfterDeferral::Go }
             }
         };
-        for (does, why) in [
-            (Does::Fails, "the policy engine failed: the list cannot be read"),
-            (Does::Panics, "the policy engine panicked"),
-            (Does::Hangs, "the policy engine did not answer within 2000 ms"),
-            (Does::Decides(nonsense), "the policy engine decided by `coded`: "),
+        for (behaviour, why) in [
+            (EngineBehaviour::Fails, "the policy engine failed: the list cannot be read"),
+            (EngineBehaviour::Panics, "the policy engine panicked"),
+            (EngineBehaviour::Hangs, "the policy engine did not answer within 2000 ms"),
+            (EngineBehaviour::Decides(nonsense), "the policy engine decided by `coded`: "),
         ] {
-            let (life, end) = under(at, does, Vec::new()).await;
-            let told = told(&life, &end);
-            assert!(told.contains("policy.failed: the rule `engine` forbids it: "), "{at}: {told}");
-            assert!(told.contains(why), "{at}: {told}");
+            let (life, end) = under(at, behaviour, Vec::new()).await;
+            let description = description(&life, &end);
+            assert!(
+                description.contains("policy.failed: the rule `engine` forbids it: "),
+                "{at}: {description}"
+            );
+            assert!(description.contains(why), "{at}: {description}");
             assert_eq!(life.witness.count("did"), 0, "{at}");
         }
     }
@@ -118,7 +121,7 @@ async fn failing_policy_engine_denies_at_every_point() {
 
 #[tokio::test(start_paused = true)]
 async fn engine_decision_is_recorded_with_its_version() {
-    let (life, end) = under(PolicyPoint::Egress, Does::Decides(deny()), Vec::new()).await;
+    let (life, end) = under(PolicyPoint::Egress, EngineBehaviour::Decides(deny()), Vec::new()).await;
     assert_eq!(end, TurnEnd::Answered { text: "done".to_owned() });
     let ruled = rulings(&life).await.pop().unwrap();
     assert_eq!((ruled.ruling.rule.as_str(), ruled.ruling.policy), ("coded", Hash::of(b"engine 1")));
@@ -128,12 +131,12 @@ async fn engine_decision_is_recorded_with_its_version() {
 #[tokio::test(start_paused = true)]
 async fn engine_and_rule_cannot_loosen_each_other() {
     for at in PolicyPoint::ALL {
-        let (_, silent) = under(at, Does::Nothing, Vec::new()).await;
+        let (_, silent) = under(at, EngineBehaviour::Nothing, Vec::new()).await;
         assert_eq!(silent, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
         let pairs = [(PolicyDecision::Allow, deny()), (deny(), PolicyDecision::Allow)];
         for (engine, rules) in pairs {
-            let (life, end) = under(at, Does::Decides(engine), vec![rule(at, rules)]).await;
-            assert!(told(&life, &end).contains("policy.denied"), "{at}: {}", told(&life, &end));
+            let (life, end) = under(at, EngineBehaviour::Decides(engine), vec![rule(at, rules)]).await;
+            assert!(description(&life, &end).contains("policy.denied"), "{at}: {}", description(&life, &end));
             assert_eq!(life.witness.count("did"), 0, "{at}");
         }
     }
@@ -145,8 +148,8 @@ async fn engine_can_ask_where_rules_can() {
     let change = doing(&witness, Vec::new());
     let change = |config: &mut RuntimeConfig| {
         change(config);
-        let does = Does::Decides(PolicyDecision::Ask(ApprovalRequirement::default()));
-        config.policy_engine = Some(Engine::new(PolicyPoint::Tool, does));
+        let behaviour = EngineBehaviour::Decides(PolicyDecision::Ask(ApprovalRequirement::default()));
+        config.policy_engine = Some(Engine::new(PolicyPoint::Tool, behaviour));
     };
     let lines = lines(PolicyPoint::Tool);
     let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap();
@@ -178,12 +181,13 @@ async fn begun(
     memory: &MemoryStore,
     number: u128,
     version: &[u8],
-    engine: (PolicyPoint, PolicyDecision),
+    at: PolicyPoint,
+    decision: PolicyDecision,
     rules: Vec<Rule>,
 ) -> Life {
-    let ((at, decision), witness) = (engine, Arc::<Witness>::default());
+    let witness = Arc::<Witness>::default();
     let change = doing(&witness, rules);
-    let engine = Engine { at, does: Does::Decides(decision), version: Hash::of(version) };
+    let engine = Engine { at, does: EngineBehaviour::Decides(decision), version: Hash::of(version) };
     let change = |config: &mut RuntimeConfig| {
         change(config);
         config.policy_engine = Some(Arc::new(engine));
@@ -197,7 +201,7 @@ async fn approval_under_old_policy_is_asked_again() {
         [PolicyPoint::Tool, PolicyPoint::Turn, PolicyPoint::Model, PolicyPoint::Payment, PolicyPoint::Output]
     {
         let memory = MemoryStore::new();
-        let life = begun(&memory, 1, b"engine 1", (at, asks(&["ann"])), Vec::new()).await;
+        let life = begun(&memory, 1, b"engine 1", at, asks(&["ann"]), Vec::new()).await;
         let turn = life.send("go").await;
         let first = asked(&life).await;
         life.die(&memory).await;
@@ -205,7 +209,7 @@ async fn approval_under_old_policy_is_asked_again() {
         let inbox = Approvals::new(Arc::new(memory.clone()));
         let voted = inbox.decide(first.id, yes(), first.since).await.unwrap();
         assert!(matches!(voted, VoteOutcome::Decided(ResolveResult { is_yours: true, .. })), "{at}");
-        let life = begun(&memory, 2, b"engine 2", (at, asks(&["ann"])), Vec::new()).await;
+        let life = begun(&memory, 2, b"engine 2", at, asks(&["ann"]), Vec::new()).await;
         let again = asked(&life).await;
         assert_ne!(again.id, first.id, "{at}");
         tokio::time::sleep(Duration::from_hours(1)).await;
@@ -225,7 +229,7 @@ async fn engine_request_can_be_approved_for_session() {
     let change = doing(&witness, Vec::new());
     let change = |config: &mut RuntimeConfig| {
         change(config);
-        config.policy_engine = Some(Engine::new(PolicyPoint::Tool, Does::Decides(asks(&["ann"]))));
+        config.policy_engine = Some(Engine::new(PolicyPoint::Tool, EngineBehaviour::Decides(asks(&["ann"]))));
     };
     let lines = [once.clone(), once.clone(), once].concat();
     let life = live_with(Arc::new(memory), lines, witness, 1, change).await.unwrap();
@@ -246,7 +250,7 @@ async fn engine_request_can_be_approved_for_session() {
 async fn engine_asks_about_arguments_changed_by_rule() {
     let set = [("/text".to_owned(), json!("secret"))].into();
     let rules = vec![rule(PolicyPoint::Tool, PolicyDecision::Modify { set, redact: Vec::new() })];
-    let life = begun(&MemoryStore::new(), 1, b"engine 1", (PolicyPoint::Tool, asks(&["ann"])), rules).await;
+    let life = begun(&MemoryStore::new(), 1, b"engine 1", PolicyPoint::Tool, asks(&["ann"]), rules).await;
     let turn = life.send("go").await;
     let question = asked(&life).await;
     assert_eq!(question.call.arguments, json!({ "text": "secret" }));
@@ -261,21 +265,22 @@ async fn engine_asks_about_arguments_changed_by_rule() {
 async fn approval_shows_answer_after_rule_changes() {
     let redact = vec![Redaction { pattern: "d.*e".to_owned(), with: "well".to_owned() }];
     let rules = vec![rule(PolicyPoint::Output, PolicyDecision::Modify { set: [].into(), redact })];
-    let life = begun(&MemoryStore::new(), 1, b"engine 1", (PolicyPoint::Output, asks(&["ann"])), rules).await;
+    let life = begun(&MemoryStore::new(), 1, b"engine 1", PolicyPoint::Output, asks(&["ann"]), rules).await;
     let turn = life.send("go").await;
     let question = asked(&life).await;
     assert_eq!(question.call.arguments, json!({ "text": "well" }));
     life.runtime.approve(question.id, Approval::new("ann", ApprovalVerdict::Approve)).await.unwrap();
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "well".to_owned() });
-    let told = life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains("done"));
-    assert!(!told, "what was replaced is nowhere");
+    let description =
+        life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains("done"));
+    assert!(!description, "what was replaced is nowhere");
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_and_engine_requests_need_common_approver() {
     for at in [PolicyPoint::Tool, PolicyPoint::Turn, PolicyPoint::Payment] {
         let rules = vec![rule(at, asks(&[]))];
-        let life = begun(&MemoryStore::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
+        let life = begun(&MemoryStore::new(), 1, b"engine 1", at, asks(&["cfo"]), rules).await;
         let turn = life.send("go").await;
         let question = asked(&life).await;
         let yes = |by: &str| Approval::new(by, ApprovalVerdict::Approve);
@@ -285,10 +290,10 @@ async fn rule_and_engine_requests_need_common_approver() {
         assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
         // No approver satisfies both.
         let rules = vec![rule(at, asks(&["ann"]))];
-        let life = begun(&MemoryStore::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
+        let life = begun(&MemoryStore::new(), 1, b"engine 1", at, asks(&["cfo"]), rules).await;
         let turn = life.send("go").await;
         let end = life.end(turn).await;
-        assert!(told(&life, &end).contains("policy.denied"), "{at}: {}", told(&life, &end));
+        assert!(description(&life, &end).contains("policy.denied"), "{at}: {}", description(&life, &end));
     }
 }
 
@@ -300,9 +305,12 @@ async fn unanswerable_engine_request_denies() {
         approvals: NonZeroU32::new(2),
         ..ApprovalRequirement::default()
     });
-    let (life, end) = under(PolicyPoint::Tool, Does::Decides(two_of_one), Vec::new()).await;
-    let told = told(&life, &end);
-    assert!(told.contains("policy.failed") && told.contains("`who` must name at least 2 people"), "{told}");
+    let (life, end) = under(PolicyPoint::Tool, EngineBehaviour::Decides(two_of_one), Vec::new()).await;
+    let description = description(&life, &end);
+    assert!(
+        description.contains("policy.failed") && description.contains("`who` must name at least 2 people"),
+        "{description}"
+    );
 }
 
 /// An engine that decides at some points and records where it was asked.
@@ -366,13 +374,13 @@ async fn heard_under(engine: Arc<dyn PolicyEngine>) -> Vec<(u64, String)> {
     let mut events = life.runtime.events(SESSION, Seq(0));
     let began = tokio::time::Instant::now();
     life.send("go").await;
-    let mut heard = Vec::new();
+    let mut decisions = Vec::new();
     loop {
         match events.next().await.unwrap() {
             Event::Live(LiveEvent { what: LiveEventKind::Text { text, .. }, .. }) => {
-                heard.push((began.elapsed().as_secs(), text));
+                decisions.push((began.elapsed().as_secs(), text));
             }
-            Event::Durable(record) if record.fact.name() == "turn.ended" => return heard,
+            Event::Durable(record) if record.fact.name() == "turn.ended" => return decisions,
             _ => {}
         }
     }
@@ -406,7 +414,7 @@ async fn text_streams_live_unless_engine_decides_output() {
     let late = heard_under(Choosy::at(&[PolicyPoint::Output])).await;
     assert_eq!(late, [word(4, "all is well")]);
     // An engine that does not say where it decides is asked everywhere.
-    let silent = heard_under(Engine::new(PolicyPoint::Tool, Does::Nothing)).await;
+    let silent = heard_under(Engine::new(PolicyPoint::Tool, EngineBehaviour::Nothing)).await;
     assert_eq!(silent, [word(4, "all is well")]);
 }
 

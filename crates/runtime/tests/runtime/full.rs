@@ -15,19 +15,19 @@ use std::time::Duration;
 
 /// A store that accepts this many writes.
 #[derive(Clone)]
-struct Narrow {
+struct LimitedStore {
     inner: MemoryStore,
-    room: Arc<AtomicU64>,
+    writes_left: Arc<AtomicU64>,
 }
 
-impl Backend for Narrow {
+impl Backend for LimitedStore {
     fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
         F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static,
     {
-        let less = |room: u64| room.checked_sub(1);
-        match self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+        let less = |writes_left: u64| writes_left.checked_sub(1);
+        match self.writes_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
             Ok(_) => self.inner.write(unit),
             Err(_) => Box::pin(async { Err(Error::new(Kind::StoreFull, "no room")) }),
         }
@@ -50,21 +50,21 @@ impl Backend for Narrow {
     }
 }
 
-outlast_ledger::implement_store!(Narrow);
+outlast_ledger::implement_store!(LimitedStore);
 
-async fn with_room_for(writes: u64) -> (Arc<AtomicU64>, Life) {
-    let room = Arc::new(AtomicU64::new(writes));
-    let store = Narrow { inner: MemoryStore::new(), room: room.clone() };
+async fn with_writes_left(writes: u64) -> (Arc<AtomicU64>, Life) {
+    let writes_left = Arc::new(AtomicU64::new(writes));
+    let store = LimitedStore { inner: MemoryStore::new(), writes_left: writes_left.clone() };
     let lines = vec![call("pay", "ann"), Line::Say("done")];
-    (room, live(Arc::new(store), lines, Arc::default(), 1).await)
+    (writes_left, live(Arc::new(store), lines, Arc::default(), 1).await)
 }
 
 #[tokio::test(start_paused = true)]
 async fn full_store_refuses_input_and_writes_nothing() {
-    let (room, life) = with_room_for(0).await;
+    let (writes_left, life) = with_writes_left(0).await;
     assert_eq!(life.runtime.submit(input("go")).await.unwrap_err().kind(), Kind::StoreFull);
     assert!(life.runtime.store().sessions(None, 10).await.unwrap().is_empty());
-    room.store(u64::MAX, Ordering::SeqCst);
+    writes_left.store(u64::MAX, Ordering::SeqCst);
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
 }
@@ -74,7 +74,7 @@ async fn full_store_refuses_input_and_writes_nothing() {
 async fn turn_on_full_store_resumes_without_loss() {
     // The writes are its input, its claim and its answer. After those, only the last reply is missing.
     for writes in 1..=3 {
-        let (room, life) = with_room_for(writes).await;
+        let (writes_left, life) = with_writes_left(writes).await;
         let mut events = life.runtime.events(SESSION, Seq(0));
         let turn = life.send("go").await;
         let held = async {
@@ -86,12 +86,12 @@ async fn turn_on_full_store_resumes_without_loss() {
                 }
             }
         };
-        let told = tokio::time::timeout(Duration::from_mins(10), held).await.expect("it is held");
-        assert_eq!(told, (turn, Kind::StoreFull));
+        let outcome = tokio::time::timeout(Duration::from_mins(10), held).await.expect("it is held");
+        assert_eq!(outcome, (turn, Kind::StoreFull));
         // This is longer than a lease, which cannot be renewed either. The worker must not treat its own session as
         // abandoned. It checks sessions once a second, so space becomes free between two checks.
         tokio::time::sleep(Duration::from_millis(600_500)).await;
-        room.store(u64::MAX, Ordering::SeqCst);
+        writes_left.store(u64::MAX, Ordering::SeqCst);
         assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
         assert_eq!(life.witness.count("pay"), 1);
         assert_eq!(life.script.calls.load(Ordering::SeqCst), 2, "the model is asked once for each reply");
@@ -103,8 +103,8 @@ async fn turn_on_full_store_resumes_without_loss() {
 #[tokio::test(start_paused = true)]
 async fn cancelled_turn_on_full_store_records_its_start() {
     // Two inputs and the end of the first turn fit. Nothing is reserved for the second one yet.
-    let room = Arc::new(AtomicU64::new(3));
-    let store = Narrow { inner: MemoryStore::new(), room: room.clone() };
+    let writes_left = Arc::new(AtomicU64::new(3));
+    let store = LimitedStore { inner: MemoryStore::new(), writes_left: writes_left.clone() };
     let counted = |config: &mut outlast_runtime::RuntimeConfig| {
         let most = Budget { tokens: Some(1_000_000), ..Budget::default() };
         config.package.budgets = Budgets { agent: Some(most), ..Budgets::default() };
@@ -114,10 +114,10 @@ async fn cancelled_turn_on_full_store_records_its_start() {
     life.send("go").await;
     let turn = life.send("more").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    room.store(1, Ordering::SeqCst);
+    writes_left.store(1, Ordering::SeqCst);
     life.runtime.cancel(turn, "enough").await.unwrap();
     tokio::time::sleep(Duration::from_mins(1)).await;
-    room.store(u64::MAX, Ordering::SeqCst);
+    writes_left.store(u64::MAX, Ordering::SeqCst);
     assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     let names = life.names().await;
     assert_eq!(names.iter().filter(|name| **name == "turn.started").count(), 2, "{names:?}");

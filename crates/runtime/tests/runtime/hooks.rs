@@ -121,7 +121,7 @@ async fn checkpoint_hook_messages_join_turn_and_are_recorded() {
     assert_eq!(life.last_shown(), ["go", "", "paid ann", "Mind the gap."]);
     let joined = life.facts().await.into_iter().find_map(|fact| match fact {
         Fact::Performed(performed) => match performed.outcome {
-            Outcome::Checkpoint(joined) => Some(joined.told),
+            Outcome::Checkpoint(joined) => Some(joined.messages),
             _ => None,
         },
         _ => None,
@@ -231,7 +231,7 @@ async fn before_tool_changes_arguments_before_rules_judge() {
             hooked(hooks)(config);
         }
     };
-    for (asked, hook, paid, told) in [
+    for (asked, hook, paid, message) in [
         ("ann", to("joe"), 1, "paid joe"),
         ("ann", to("eve"), 0, "error policy.denied: the rule `never-eve` forbids it: she is on the list"),
         // The rule applies to the changed call, which is a different one.
@@ -243,7 +243,7 @@ async fn before_tool_changes_arguments_before_rules_judge() {
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered("done"));
         assert_eq!(life.witness.count("pay"), paid);
-        assert_eq!(life.last_shown().pop().unwrap(), told);
+        assert_eq!(life.last_shown().pop().unwrap(), message);
     }
 }
 
@@ -252,10 +252,10 @@ async fn arguments_changed_by_hook_must_match_schema() {
     let broken = hook::<BeforeTool>("broken", |_| Ok(Some(CallPatch::Arguments(json!({ "text": 7 })))));
     let (life, _) = end_of(vec![broken], vec![call("pay", "ann"), Line::Say("done")]).await;
     assert_eq!(life.witness.count("pay"), 0);
-    let told = life.last_shown().pop().unwrap();
+    let message = life.last_shown().pop().unwrap();
     assert!(
-        told.starts_with("error tool.args_invalid: the arguments do not fit the schema; at /text"),
-        "{told}"
+        message.starts_with("error tool.args_invalid: the arguments do not fit the schema; at /text"),
+        "{message}"
     );
 }
 
@@ -266,16 +266,16 @@ async fn before_tool_refusal_reaches_model_with_reason() {
     let (life, end) = end_of(vec![refuse, unseen], vec![call("pay", "ann"), Line::Say("done")]).await;
     assert_eq!(end, answered("done"));
     assert_eq!(life.witness.count("pay"), 0);
-    let told = life.last_shown().pop().unwrap();
-    assert_eq!(told, "error hook.refused: the hook `guard` refuses the call: not today");
+    let message = life.last_shown().pop().unwrap();
+    assert_eq!(message, "error hook.refused: the hook `guard` refuses the call: not today");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hook_change_is_written_with_call_claim() {
-    let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
-    let pulse = mortal.pulse();
+    let crashing_store = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
+    let pulse = crashing_store.pulse();
     let lines = vec![call("pay", "1000"), Line::Say("done")];
-    let life = live_with(Arc::new(mortal), lines, Arc::default(), 1, hooked(all())).await.unwrap();
+    let life = live_with(Arc::new(crashing_store), lines, Arc::default(), 1, hooked(all())).await.unwrap();
     let turn = life.send("go").await;
     life.end(turn).await;
     let facts = life.facts().await;
@@ -358,13 +358,13 @@ async fn hook_over_deadline_fails_its_operation() {
     let life = with(vec![slow], vec![Line::Say("done")]).await;
     let begun = life.runtime.now();
     let turn = life.send("go").await;
-    let told = failure(life.end(turn).await);
-    assert_eq!(told, "hook.failed: the hook `slow` at before_model did not answer within 3000 ms");
+    let message = failure(life.end(turn).await);
+    assert_eq!(message, "hook.failed: the hook `slow` at before_model did not answer within 3000 ms");
     assert!(begun.until(life.runtime.now()) < Duration::from_secs(5));
 
     let (_, end) = end_of(vec![hanging::<AfterModel>("slow")], vec![Line::Say("done")]).await;
-    let told = failure(end);
-    assert_eq!(told, "hook.failed: the hook `slow` at after_model did not answer within 10000 ms");
+    let message = failure(end);
+    assert_eq!(message, "hook.failed: the hook `slow` at after_model did not answer within 10000 ms");
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,14 +379,14 @@ async fn failing_hook_fails_its_operation() {
     }
     let (life, end) = end_of(vec![failing::<BeforeTool>("h")], lines()).await;
     assert_eq!((end, life.witness.count("pay")), (answered("done"), 0));
-    let told = life.last_shown().pop().unwrap();
-    assert_eq!(told, format!("error hook.failed: the hook `h` at before_tool {said}"));
+    let message = life.last_shown().pop().unwrap();
+    assert_eq!(message, format!("error hook.failed: the hook `h` at before_tool {said}"));
 
     let (life, end) = end_of(vec![failing::<AfterTool>("h")], lines()).await;
     assert_eq!((end, life.witness.count("pay")), (answered("done"), 1));
-    let told = life.last_shown().pop().unwrap();
+    let message = life.last_shown().pop().unwrap();
     let made = "the call was made, but its result cannot be shown";
-    assert_eq!(told, format!("error hook.failed: {made}: the hook `h` at after_tool {said}"));
+    assert_eq!(message, format!("error hook.failed: {made}: the hook `h` at after_tool {said}"));
 
     let (life, end) = end_of(vec![failing::<BeforeCompletion>("h")], lines()).await;
     assert_eq!(failure(end), format!("hook.failed: the hook `h` at before_completion {said}"));

@@ -57,9 +57,9 @@ async fn worker_counts_turns_calls_tokens_and_writes() {
     // Input; reply and claim; two more attempts; answer; reply and claim; answer; reply and end.
     assert_eq!(count(&snapshot, "outlast.commit.duration"), 8);
     let text = exposition(&snapshot);
-    let told = "gen_ai_client_operation_duration_seconds_count{gen_ai_operation_name=\"chat\",\
+    let expected = "gen_ai_client_operation_duration_seconds_count{gen_ai_operation_name=\"chat\",\
                 gen_ai_provider_name=\"test\",gen_ai_request_model=\"script\"} 3\n";
-    assert!(text.contains(told), "{text}");
+    assert!(text.contains(expected), "{text}");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (_, value) = line.rsplit_once(' ').unwrap();
         assert!(value.parse::<f64>().is_ok(), "{line}");
@@ -77,13 +77,13 @@ async fn turn_time_is_measured_by_phase() {
     let MetricValues::Histogram(phases) = readings(&snapshot, "outlast.turn.phase.duration") else {
         panic!("phases are spread")
     };
-    let told: Vec<(&str, u64, f64)> = phases
+    let expected: Vec<(&str, u64, f64)> = phases
         .iter()
         .map(|MetricSample { labels, value }| (labels[0].1.as_str(), value.count(), value.sum().round()))
         .collect();
     // One tool times out after five seconds. The other sleeps for a minute, parked, and runs before and after that.
     assert_eq!(
-        told,
+        expected,
         [
             ("queued", 1, 0.0),
             ("model", 3, 0.0),
@@ -106,12 +106,12 @@ async fn worker_metrics_require_operator_access() {
 }
 
 /// An exporter that stores snapshots, or hangs.
-struct Given {
+struct RecordingExporter {
     took: Arc<Mutex<Vec<MetricsSnapshot>>>,
     hangs: bool,
 }
 
-impl MetricSink for Given {
+impl MetricSink for RecordingExporter {
     fn export_interval(&self) -> Duration {
         Duration::from_mins(1)
     }
@@ -129,7 +129,7 @@ impl MetricSink for Given {
 
 async fn measured(hangs: bool) -> (Life, MemoryStore, Arc<Mutex<Vec<MetricsSnapshot>>>) {
     let (memory, took) = (MemoryStore::new(), Arc::<Mutex<Vec<MetricsSnapshot>>>::default());
-    let given: Arc<dyn MetricSink> = Arc::new(Given { took: took.clone(), hangs });
+    let given: Arc<dyn MetricSink> = Arc::new(RecordingExporter { took: took.clone(), hangs });
     let store = Arc::new(memory.clone());
     let lines = vec![Line::Say("hello")];
     let life =

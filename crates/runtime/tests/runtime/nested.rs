@@ -69,7 +69,7 @@ fn inner() -> ToolSpec {
 }
 
 /// Calls a tool and returns what the calling tool is told.
-async fn told_by(tools: &Tools, tool: &str) -> String {
+async fn result_of(tools: &Tools, tool: &str) -> String {
     match tools.call(tool, json!({ "text": "x" })).await {
         Ok(value) => value.to_string(),
         Err(error) => error.to_string(),
@@ -103,7 +103,7 @@ async fn playing(
 }
 
 /// Runs the turn and returns what the model is told about the call of `outer`.
-async fn told(life: &Life) -> String {
+async fn last_result(life: &Life) -> String {
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     life.last_shown().pop().unwrap()
@@ -116,14 +116,14 @@ fn strict(config: &mut RuntimeConfig) {
 #[tokio::test(start_paused = true)]
 async fn untrusted_nested_result_taints_calls_after_parking() {
     let delegate = |(tools, timer): (Tools, Timer)| async move {
-        told_by(&tools, "look").await;
+        result_of(&tools, "look").await;
         timer.sleep(Duration::from_mins(10)).await?;
-        done(told_by(&tools, "pay").await)
+        done(result_of(&tools, "pay").await)
     };
     let spec = ToolSpec::new("outer", "Calls other tools.").durable();
     let life = worker(|tools| tools.add(tool(spec, delegate)).unwrap(), strict).await;
-    let told = told(&life).await;
-    assert!(told.contains("it comes from tool:look"), "{told}");
+    let last_result = last_result(&life).await;
+    assert!(last_result.contains("it comes from tool:look"), "{last_result}");
     assert_eq!(life.witness.count("pay"), 0);
 }
 
@@ -133,17 +133,17 @@ async fn untrusted_nested_result_taints_calls_of_next_attempt() {
     let delegate = move |tools: Tools| {
         let is_first = attempts.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
-            told_by(&tools, "look").await;
+            result_of(&tools, "look").await;
             if is_first {
                 return Err(Error::new(Kind::ToolUnavailable, "not yet"));
             }
-            done(told_by(&tools, "put").await)
+            done(result_of(&tools, "put").await)
         }
     };
     let spec = outer().attempts(2, Duration::from_millis(10));
     let life = worker(|tools| tools.add(tool(spec, delegate)).unwrap(), strict).await;
-    let told = told(&life).await;
-    assert!(told.contains("it comes from tool:look"), "{told}");
+    let last_result = last_result(&life).await;
+    assert!(last_result.contains("it comes from tool:look"), "{last_result}");
     assert_eq!((life.witness.count("look"), life.witness.count("put")), (1, 0));
 }
 
@@ -151,9 +151,9 @@ async fn untrusted_nested_result_taints_calls_of_next_attempt() {
 async fn untrusted_hook_on_nested_result_taints_later_calls() {
     for (trusted, put) in [(false, 0), (true, 1)] {
         let delegate = |(tools, timer): (Tools, Timer)| async move {
-            told_by(&tools, "inner").await;
+            result_of(&tools, "inner").await;
             timer.sleep(Duration::from_mins(10)).await?;
-            done(told_by(&tools, "put").await)
+            done(result_of(&tools, "put").await)
         };
         let changes = hook::<AfterTool>("change", |seen| {
             Ok((seen.tool.as_str() == "inner").then(|| ResultPatch::Ok(json!("put x"))))
@@ -171,15 +171,15 @@ async fn untrusted_hook_on_nested_result_taints_later_calls() {
             },
         )
         .await;
-        let told = told(&life).await;
-        assert_eq!(told.contains("it comes from hook:change"), !trusted, "{told}");
+        let last_result = last_result(&life).await;
+        assert_eq!(last_result.contains("it comes from hook:change"), !trusted, "{last_result}");
         assert_eq!(life.witness.count("put"), put);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nested_call_has_its_own_deadline() {
-    let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
+    let delegate = |tools: Tools| async move { done(result_of(&tools, "inner").await) };
     let life = worker(
         |tools| {
             let hangs = |(): ()| async { pending().await };
@@ -189,7 +189,7 @@ async fn nested_call_has_its_own_deadline() {
         |_| {},
     )
     .await;
-    assert_eq!(told(&life).await, "tool.timed_out: the tool did not finish within 5000 ms");
+    assert_eq!(last_result(&life).await, "tool.timed_out: the tool did not finish within 5000 ms");
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,9 +201,9 @@ async fn failed_unrepeatable_nested_call_is_not_repeated() {
         async { Err(Error::new(Kind::ToolTimedOut, "too slow")) }
     };
     let delegate = |(tools, timer): (Tools, Timer)| async move {
-        let told = told_by(&tools, "inner").await;
+        let last_result = result_of(&tools, "inner").await;
         timer.sleep(Duration::from_mins(10)).await?;
-        done(told)
+        done(last_result)
     };
     let life = worker(
         |tools| {
@@ -213,20 +213,20 @@ async fn failed_unrepeatable_nested_call_is_not_repeated() {
         |_| {},
     )
     .await;
-    assert_eq!(told(&life).await, "tool.timed_out: too slow");
+    assert_eq!(last_result(&life).await, "tool.timed_out: too slow");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn panic_of_nested_call_fails_only_that_call() {
-    let delegate = |tools: Tools| async move { done(told_by(&tools, "panics").await) };
+    let delegate = |tools: Tools| async move { done(result_of(&tools, "panics").await) };
     let life = worker(|tools| tools.add(tool(outer(), delegate)).unwrap(), |_| {}).await;
-    assert_eq!(told(&life).await, "tool.panicked: the tool panicked: boom x");
+    assert_eq!(last_result(&life).await, "tool.panicked: the tool panicked: boom x");
 }
 
 #[tokio::test(start_paused = true)]
 async fn oversized_nested_result_is_refused() {
-    let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
+    let delegate = |tools: Tools| async move { done(result_of(&tools, "inner").await) };
     let life = worker(
         |tools| {
             tools.add(tool(inner(), |(): ()| async { done("word ".repeat(1_000)) })).unwrap();
@@ -235,14 +235,14 @@ async fn oversized_nested_result_is_refused() {
         |config| config.limits.result_bytes = 1_000,
     )
     .await;
-    let told = told(&life).await;
-    assert!(told.starts_with("limit.exceeded: result_bytes is limited to 1000"), "{told}");
+    let last_result = last_result(&life).await;
+    assert!(last_result.starts_with("limit.exceeded: result_bytes is limited to 1000"), "{last_result}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn nested_call_cannot_claim_it_did_not_happen() {
     for claim in [Kind::ToolInterrupted, Kind::BudgetExceeded] {
-        let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
+        let delegate = |tools: Tools| async move { done(result_of(&tools, "inner").await) };
         let refuses = move |(): ()| async move { Err(Error::new(claim, "it did not happen")) };
         let life = worker(
             |tools| {
@@ -252,7 +252,7 @@ async fn nested_call_cannot_claim_it_did_not_happen() {
             |_| {},
         )
         .await;
-        assert_eq!(told(&life).await, "tool.failed: it did not happen");
+        assert_eq!(last_result(&life).await, "tool.failed: it did not happen");
     }
 }
 
@@ -279,7 +279,7 @@ async fn interrupted_nested_call_writes_and_answers_nothing() {
         values.set("left", json!(1))?;
         done("fine")
     };
-    let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
+    let delegate = |tools: Tools| async move { done(result_of(&tools, "inner").await) };
     let life = worker(
         |tools| {
             tools.add(tool(inner(), ignores)).unwrap();
@@ -300,7 +300,7 @@ async fn interrupted_nested_call_writes_and_answers_nothing() {
 async fn interrupted_call_makes_no_further_nested_calls() {
     let ignores = |(agent, tools): (Agent, Tools)| async move {
         drop(agent.permit(push()).await);
-        done(told_by(&tools, "put").await)
+        done(result_of(&tools, "put").await)
     };
     let life = worker(|tools| tools.add(tool(outer(), ignores)).unwrap(), interrupting).await;
     interrupted(&life).await;
@@ -331,7 +331,7 @@ async fn interrupted_call_still_undoes_nested_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn parked_nested_call_suspends_deadline_of_its_caller() {
-    let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
+    let delegate = |tools: Tools| async move { done(result_of(&tools, "inner").await) };
     let sleeps = |timer: Timer| async move {
         timer.sleep(Duration::from_mins(10)).await?;
         done("rested")
@@ -351,7 +351,7 @@ async fn parked_nested_call_suspends_deadline_of_its_caller() {
         |_| {},
     )
     .await;
-    told(&life).await;
+    last_result(&life).await;
     assert_eq!(life.last_shown()[2..], ["\"rested\"".to_owned(), "worked".to_owned()]);
 }
 
@@ -364,7 +364,7 @@ async fn nested_call_payment_is_released_on_caller_timeout() {
         let _held = payments.reserve("cake", order).await?;
         pending().await
     };
-    let delegate = |tools: Tools| async move { done(told_by(&tools, "inner").await) };
+    let delegate = |tools: Tools| async move { done(result_of(&tools, "inner").await) };
     let life = worker(
         |tools| {
             tools.add(tool(inner(), reserves)).unwrap();
@@ -373,7 +373,7 @@ async fn nested_call_payment_is_released_on_caller_timeout() {
         |config| config.payments = Some(authority.clone()),
     )
     .await;
-    assert_eq!(told(&life).await, "error tool.timed_out: the tool did not finish within 5000 ms");
+    assert_eq!(last_result(&life).await, "error tool.timed_out: the tool did not finish within 5000 ms");
     let states: Vec<AuthorityPaymentState> =
         authority.payments().into_iter().map(|(_, state)| state).collect();
     assert_eq!(states, [AuthorityPaymentState::Released]);
@@ -403,7 +403,7 @@ async fn nested_step_runs_once_when_caller_retries() {
         |_| {},
     )
     .await;
-    assert_eq!(told(&life).await, "0");
+    assert_eq!(last_result(&life).await, "0");
     assert_eq!(steps_run.load(Ordering::SeqCst), 1);
 }
 
@@ -429,8 +429,8 @@ async fn diverged_nested_call_leaves_no_answer() {
 #[tokio::test(start_paused = true)]
 async fn nested_call_refused_by_rate_costs_nothing() {
     let delegate = |tools: Tools| async move {
-        told_by(&tools, "inner").await;
-        done(told_by(&tools, "inner").await)
+        result_of(&tools, "inner").await;
+        done(result_of(&tools, "inner").await)
     };
     let price = "0.02".parse().unwrap();
     let script = Script::new(vec![call("outer", "x"), Line::Say("done")]);
@@ -454,8 +454,8 @@ async fn nested_call_refused_by_rate_costs_nothing() {
     .await;
     let turn = life.send("go").await;
     life.end(turn).await;
-    let told = script.shown.lock().unwrap().last().and_then(|shown| shown.last().cloned()).unwrap();
-    assert!(told.starts_with("rate."), "{told}");
+    let last_result = script.shown.lock().unwrap().last().and_then(|shown| shown.last().cloned()).unwrap();
+    assert!(last_result.starts_with("rate."), "{last_result}");
     let store = life.runtime.store();
     let accounts = store.budgets(100).await.unwrap();
     let agent = accounts.into_iter().find(|account| account.name.starts_with("agent:")).unwrap();

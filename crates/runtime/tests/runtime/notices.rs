@@ -16,12 +16,13 @@ use std::time::Duration;
 
 /// The notices that the receiver got, by delivery id.
 #[derive(Default)]
-struct Told(Mutex<BTreeMap<DeliveryId, Vec<OutputEvent>>>);
+struct ReceivedNotices(Mutex<BTreeMap<DeliveryId, Vec<OutputEvent>>>);
 
-impl Told {
+impl ReceivedNotices {
     /// Returns the notices as text, with duplicate deliveries removed.
     fn words(&self) -> Vec<String> {
-        let mut words: Vec<String> = self.0.lock().unwrap().values().map(|told| word(&told[0])).collect();
+        let mut words: Vec<String> =
+            self.0.lock().unwrap().values().map(|notices| word(&notices[0])).collect();
         words.sort();
         words
     }
@@ -38,9 +39,9 @@ fn word(about: &OutputEvent) -> String {
     }
 }
 
-struct Ear(Arc<Told>);
+struct NoticeSink(Arc<ReceivedNotices>);
 
-impl Sink for Ear {
+impl Sink for NoticeSink {
     fn place(&self) -> String {
         "the test".to_owned()
     }
@@ -101,13 +102,14 @@ async fn approval_notices_keep_one_id_across_crashes() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
-        let (witness, clock, told) = (Arc::default(), PausedClock::new(), Arc::<Told>::default());
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
+        let (witness, clock, notices) =
+            (Arc::default(), PausedClock::new(), Arc::<ReceivedNotices>::default());
         let on = |config: &mut RuntimeConfig| {
             config.clock = clock.clone();
             ruled(vec![rule("money", "book", reminding())])(config);
-            let outlet = SubscribedSink::new("a", Ear(told.clone())).unwrap();
+            let outlet = SubscribedSink::new("a", NoticeSink(notices.clone())).unwrap();
             config.sinks =
                 vec![outlet.with_topics(SinkTopic::ALL.map(SinkTopic::name)).unwrap().from_the_beginning()];
         };
@@ -117,7 +119,8 @@ async fn approval_notices_keep_one_id_across_crashes() {
             delivered(life).await;
         };
         let first = async {
-            let life = live_with(Arc::new(mortal), lines(), Arc::clone(&witness), 1, on).await.unwrap();
+            let life =
+                live_with(Arc::new(crashing_store), lines(), Arc::clone(&witness), 1, on).await.unwrap();
             act(&life).await;
         };
         let finished = tokio::select! {
@@ -131,8 +134,8 @@ async fn approval_notices_keep_one_id_across_crashes() {
             act(&second).await;
         }
         let words = ["answered", "asked ann", "escalated to bob", "reminder 1"];
-        assert_eq!(told.words(), words, "{death:?}");
-        for said in told.0.lock().unwrap().values() {
+        assert_eq!(notices.words(), words, "{death:?}");
+        for said in notices.0.lock().unwrap().values() {
             assert!(said.iter().all(|about| *about == said[0]), "one id says one thing: {said:?}");
             assert!(said.len() == 1 || !finished, "only a death repeats an id: {said:?}");
         }

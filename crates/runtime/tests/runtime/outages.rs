@@ -214,7 +214,7 @@ async fn why_names_provider_failure_and_next_attempt() {
     tokio::time::sleep(10 * MINUTE).await;
     let why =
         outlast_runtime::views::wait_explanation::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
-    assert_eq!((why.standing.clone(), why.waits.len()), (TurnProgress::Waits, 1));
+    assert_eq!((why.progress.clone(), why.waits.len()), (TurnProgress::Waits, 1));
     let Unblocker::Provider { name, failure } = &why.waits[0].unblocked_by else { panic!("{:?}", why.waits) };
     assert_eq!(name.as_deref(), Some("one"));
     assert_eq!(failure.as_ref().map(|failure| failure.code), Some(Kind::ModelUnavailable));
@@ -304,7 +304,7 @@ async fn turn_is_stuck_on_refused_key_or_account() {
         let why = outlast_runtime::views::wait_explanation::of_turn(life.runtime.store().as_ref(), turn)
             .await
             .unwrap();
-        let TurnProgress::Stuck(failure) = why.standing else { panic!("{:?}", why.standing) };
+        let TurnProgress::Stuck(failure) = why.progress else { panic!("{:?}", why.progress) };
         assert_eq!(failure.code, kind);
         provider.set(0, Duration::ZERO, kind);
         life.runtime.retry(turn).await.unwrap();
@@ -657,9 +657,11 @@ async fn fallback_reply_is_replayed_after_crash() {
     };
     // Crash at each write until the turn gets through.
     for death in 1..20_u64 {
-        let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(death));
-        let pulse = mortal.pulse();
-        let life = live_with(Arc::new(mortal), Vec::new(), Arc::default(), death.into(), both).await.unwrap();
+        let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(death));
+        let pulse = crashing_store.pulse();
+        let life = live_with(Arc::new(crashing_store), Vec::new(), Arc::default(), death.into(), both)
+            .await
+            .unwrap();
         let input = keyed_input("k", "go");
         let done = tokio::select! {
             end = async { life.end(life.runtime.submit(input).await.unwrap().turn).await } => Some(end),

@@ -22,19 +22,19 @@ fn order(text: &str) -> PaymentOrder {
     PaymentOrder { payee: "baker".to_owned(), amount, purpose: text.to_owned() }
 }
 
-fn purse() -> Arc<InMemoryPaymentAuthority> {
+fn authority() -> Arc<InMemoryPaymentAuthority> {
     Arc::new(InMemoryPaymentAuthority::with_money(["10 EUR".parse().unwrap()]))
 }
 
 /// Returns the remaining money and the states of the payments.
-fn look(purse: &InMemoryPaymentAuthority) -> (String, Vec<&'static str>) {
-    let left = purse.available("EUR".parse().unwrap()).unwrap().to_string();
+fn look(authority: &InMemoryPaymentAuthority) -> (String, Vec<&'static str>) {
+    let left = authority.available("EUR".parse().unwrap()).unwrap().to_string();
     let standing = |(_, standing): &(PaymentOrder, AuthorityPaymentState)| match standing {
         AuthorityPaymentState::Reserved => "reserved",
         AuthorityPaymentState::Settled { .. } => "settled",
         AuthorityPaymentState::Released => "released",
     };
-    (left, purse.payments().iter().map(standing).collect())
+    (left, authority.payments().iter().map(standing).collect())
 }
 
 /// What was really bought, and the records of it.
@@ -150,11 +150,11 @@ async fn states(life: &Life) -> Vec<PaymentState> {
 
 #[tokio::test(start_paused = true)]
 async fn payment_is_reserved_settled_and_recorded() {
-    let purse = purse();
-    let life = with(purse.clone(), buy("a cake")).await;
+    let authority = authority();
+    let life = with(authority.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
-    assert_eq!(look(&purse), ("6.9 EUR".to_owned(), vec!["settled"]));
+    assert_eq!(look(&authority), ("6.9 EUR".to_owned(), vec!["settled"]));
     let [PaymentState::Asked, PaymentState::Reserved, PaymentState::Settled { receipt }] =
         &states(&life).await[..]
     else {
@@ -173,11 +173,11 @@ async fn unsettled_payment_is_released_after_call() {
         ("later", "the call failed"),
         ("given back", "changed my mind"),
     ] {
-        let purse = purse();
-        let life = with(purse.clone(), buy(text)).await;
+        let authority = authority();
+        let life = with(authority.clone(), buy(text)).await;
         let turn = life.send("go").await;
         life.end(turn).await;
-        assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{text}");
+        assert_eq!(look(&authority), ("10 EUR".to_owned(), vec!["released"]), "{text}");
         let last = states(&life).await.pop();
         assert_eq!(last, Some(PaymentState::Released { reason: reason.to_owned() }), "{text}");
     }
@@ -185,24 +185,25 @@ async fn unsettled_payment_is_released_after_call() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_call_releases_its_payment() {
-    let purse = purse();
-    let life = with(purse.clone(), buy("slow")).await;
+    let authority = authority();
+    let life = with(authority.clone(), buy("slow")).await;
     let turn = life.send("go").await;
     life.until("effect.payment").await;
     life.runtime.cancel(turn, "enough").await.unwrap();
     life.end(turn).await;
-    assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]));
+    assert_eq!(look(&authority), ("10 EUR".to_owned(), vec!["released"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nested_tool_pays_once() {
-    let purse = purse();
+    let authority = authority();
     let life =
-        with(purse.clone(), vec![call("send", "a cake"), call("send", "broken"), Line::Say("done")]).await;
+        with(authority.clone(), vec![call("send", "a cake"), call("send", "broken"), Line::Say("done")])
+            .await;
     let turn = life.send("go").await;
     life.end(turn).await;
-    assert_eq!(look(&purse).0, "6.9 EUR");
-    let mut standings = look(&purse).1;
+    assert_eq!(look(&authority).0, "6.9 EUR");
+    let mut standings = look(&authority).1;
     standings.sort_unstable();
     assert_eq!(standings, ["released", "settled"]);
 }
@@ -213,8 +214,8 @@ async fn authority_refusal_reaches_tool_and_is_recorded() {
     let life = with(poor.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
-    let told = life.last_shown().pop().unwrap();
-    assert!(told.contains("payment.refused") && told.contains("is more than there is"), "{told}");
+    let message = life.last_shown().pop().unwrap();
+    assert!(message.contains("payment.refused") && message.contains("is more than there is"), "{message}");
     assert!(matches!(states(&life).await[..], [PaymentState::Asked, PaymentState::Released { .. }]));
 }
 
@@ -244,8 +245,8 @@ async fn unresponsive_authority_does_not_block_turn() {
     let life = with(Arc::new(Silent), buy("a cake")).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
-    let told = life.last_shown().pop().unwrap();
-    assert_eq!(told, "error payment.unavailable: the payment authority did not answer within 30000 ms");
+    let message = life.last_shown().pop().unwrap();
+    assert_eq!(message, "error payment.unavailable: the payment authority did not answer within 30000 ms");
     let releasing = PaymentState::Releasing { reason: "the call failed".to_owned() };
     assert_eq!(
         states(&life).await,
@@ -293,7 +294,7 @@ async fn refused_release_of_unknown_payment_owes_nothing() {
     let turn = life.send("go").await;
     life.end(turn).await;
     assert_eq!(states(&life).await, [PaymentState::Asked, released("there is no such payment")]);
-    assert_eq!(life.runtime.store().owed(10).await.unwrap(), []);
+    assert_eq!(life.runtime.store().pending_payments(10).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,11 +313,12 @@ async fn play(
     lines: &[Line],
     death: CrashPoint,
 ) -> (Arc<InMemoryPaymentAuthority>, Arc<Shop>, u64) {
-    let (memory, purse, shop) = (MemoryStore::new(), purse(), Arc::<Shop>::default());
-    let mortal = CrashingStore::new(memory.clone(), death);
-    let heart = mortal.pulse();
-    let change = || paying(purse.clone(), shop.clone(), class);
-    let first = live_with(Arc::new(mortal), lines.to_vec(), Arc::default(), 1, change()).await.unwrap();
+    let (memory, authority, shop) = (MemoryStore::new(), authority(), Arc::<Shop>::default());
+    let crashing_store = CrashingStore::new(memory.clone(), death);
+    let heart = crashing_store.pulse();
+    let change = || paying(authority.clone(), shop.clone(), class);
+    let first =
+        live_with(Arc::new(crashing_store), lines.to_vec(), Arc::default(), 1, change()).await.unwrap();
     let act = async |life: &Life| {
         let input = keyed_input("first", "go");
         let turn = life.runtime.submit(input).await.unwrap().turn;
@@ -333,7 +335,7 @@ async fn play(
         act(&second).await;
         second.runtime.store().verify(SESSION).await.unwrap();
     }
-    (purse, shop, heart.writes())
+    (authority, shop, heart.writes())
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,8 +345,8 @@ async fn crash_neither_double_pays_nor_leaks_reservation() {
         assert_eq!(look(&whole), ("6.9 EUR".to_owned(), vec!["settled"]));
         for at in 0..writes {
             for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
-                let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
-                assert_eq!(look(&purse), look(&whole), "{death:?}");
+                let (authority, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
+                assert_eq!(look(&authority), look(&whole), "{death:?}");
             }
         }
     }
@@ -352,8 +354,8 @@ async fn crash_neither_double_pays_nor_leaks_reservation() {
     let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
     for at in 0..writes {
         for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
-            let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
-            assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
+            let (authority, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
+            assert_eq!(look(&authority), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
         }
     }
 }
@@ -364,8 +366,8 @@ async fn releasing_call_has_same_result_after_crash() {
         let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
         for at in 0..writes {
             for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
-                let (purse, shop, _) = play(EffectClassOf::Idempotent, &lines, death).await;
-                assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
+                let (authority, shop, _) = play(EffectClassOf::Idempotent, &lines, death).await;
+                assert_eq!(look(&authority), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
                 let recorded = shop.recorded.lock().unwrap().clone();
                 assert!(recorded.contains("bought given back"), "{death:?}: {recorded}");
             }
@@ -379,69 +381,69 @@ async fn at_most_once_call_is_paid_iff_executed() {
     let (_, _, writes) = play(EffectClassOf::Probed, &lines, CrashPoint::Never).await;
     for at in 0..writes {
         for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
-            let (purse, shop, _) = play(EffectClassOf::Probed, &lines, death).await;
+            let (authority, shop, _) = play(EffectClassOf::Probed, &lines, death).await;
             let bought = shop.bought.load(Ordering::SeqCst);
             assert!(bought <= 1, "{death:?}");
-            let settled = look(&purse).1.iter().filter(|standing| **standing == "settled").count();
+            let settled = look(&authority).1.iter().filter(|standing| **standing == "settled").count();
             assert_eq!(settled, bought as usize, "{death:?}");
-            assert!(!look(&purse).1.contains(&"reserved"), "{death:?}");
+            assert!(!look(&authority).1.contains(&"reserved"), "{death:?}");
         }
     }
 }
 
 /// An authority that rejects the end of a payment this many times.
-struct Deaf {
-    purse: Arc<InMemoryPaymentAuthority>,
+struct RejectingAuthority {
+    authority: Arc<InMemoryPaymentAuthority>,
     times: AtomicU32,
     /// The requests that it got, and whether it accepted them.
-    heard: Mutex<Vec<(&'static str, PaymentId, bool)>>,
+    calls: Mutex<Vec<(&'static str, PaymentId, bool)>>,
 }
 
-impl Deaf {
+impl RejectingAuthority {
     fn new(times: u32) -> Arc<Self> {
-        Arc::new(Self { purse: purse(), times: AtomicU32::new(times), heard: Mutex::default() })
+        Arc::new(Self { authority: authority(), times: AtomicU32::new(times), calls: Mutex::default() })
     }
 
     fn hears(&self, what: &'static str, id: PaymentId) -> Result<(), Error> {
         let less = |left: u32| left.checked_sub(1);
         let hears = self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_err();
-        self.heard.lock().unwrap().push((what, id, hears));
+        self.calls.lock().unwrap().push((what, id, hears));
         if hears { Ok(()) } else { Err(Error::new(Kind::PaymentUnavailable, "the bank is closed")) }
     }
 
     /// Returns the requests for its only payment, and whether it accepted them.
-    fn heard(&self) -> Vec<(&'static str, bool)> {
-        let heard = self.heard.lock().unwrap();
-        assert!(heard.iter().all(|(_, id, _)| *id == heard[0].1), "one payment has one key: {heard:?}");
-        heard.iter().map(|(what, _, hears)| (*what, *hears)).collect()
+    fn calls(&self) -> Vec<(&'static str, bool)> {
+        let calls = self.calls.lock().unwrap();
+        assert!(calls.iter().all(|(_, id, _)| *id == calls[0].1), "one payment has one key: {calls:?}");
+        calls.iter().map(|(what, _, hears)| (*what, *hears)).collect()
     }
 }
 
-impl PaymentAuthority for Deaf {
+impl PaymentAuthority for RejectingAuthority {
     fn reserve<'a>(
         &'a self,
         id: PaymentId,
         order: &'a PaymentOrder,
     ) -> ResultFuture<'a, AuthorityPaymentState> {
-        self.purse.reserve(id, order)
+        self.authority.reserve(id, order)
     }
 
     fn settle(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         match self.hears("settle", id) {
-            Ok(()) => self.purse.settle(id),
+            Ok(()) => self.authority.settle(id),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 
     fn release(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         match self.hears("release", id) {
-            Ok(()) => self.purse.release(id),
+            Ok(()) => self.authority.release(id),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 
     fn find(&self, id: PaymentId) -> ResultFuture<'_, Option<AuthorityPaymentState>> {
-        self.purse.find(id)
+        self.authority.find(id)
     }
 }
 
@@ -465,38 +467,38 @@ fn released(reason: &str) -> PaymentState {
 
 #[tokio::test(start_paused = true)]
 async fn payment_outbox_retries_until_authority_accepts() {
-    let deaf = Deaf::new(3);
-    let life = with(deaf.clone(), buy("broken")).await;
+    let authority = RejectingAuthority::new(3);
+    let life = with(authority.clone(), buy("broken")).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() }, "nothing waits for it");
     assert_eq!(concluded(&life).await, released("the call failed"));
-    assert_eq!(look(&deaf.purse), ("10 EUR".to_owned(), vec!["released"]));
-    let told = [("release", false), ("release", false), ("release", false), ("release", true)];
-    assert_eq!(deaf.heard(), told);
+    assert_eq!(look(&authority.authority), ("10 EUR".to_owned(), vec!["released"]));
+    let message = [("release", false), ("release", false), ("release", false), ("release", true)];
+    assert_eq!(authority.calls(), message);
     let releasing = PaymentState::Releasing { reason: "the call failed".to_owned() };
     let last = [PaymentState::Asked, PaymentState::Reserved, releasing, released("the call failed")];
     assert_eq!(states(&life).await, last);
-    assert_eq!(life.runtime.store().owed(10).await.unwrap(), []);
+    assert_eq!(life.runtime.store().pending_payments(10).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn payment_outbox_lists_failures_with_bounded_backoff() {
-    let deaf = Deaf::new(u32::MAX);
-    let life = with(deaf.clone(), buy("broken")).await;
+    let authority = RejectingAuthority::new(u32::MAX);
+    let life = with(authority.clone(), buy("broken")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
     let mut pauses = Vec::new();
     while pauses.len() < 14 {
-        let owed = life.runtime.store().owed(10).await.unwrap().remove(0);
+        let pending = life.runtime.store().pending_payments(10).await.unwrap().remove(0);
         let now = life.runtime.now();
-        if let Some(failure) = owed.failure
-            && owed.due_at > now
+        if let Some(failure) = pending.failure
+            && pending.due_at > now
         {
             assert_eq!(failure.code, Kind::PaymentUnavailable);
-            assert_eq!((owed.turn, owed.payment.order), (turn, order("broken")));
-            pauses.push(now.until(owed.due_at).as_secs());
+            assert_eq!((pending.turn, pending.payment.order), (turn, order("broken")));
+            pauses.push(now.until(pending.due_at).as_secs());
         }
-        let due = now.until(owed.due_at).max(Duration::from_millis(1));
+        let due = now.until(pending.due_at).max(Duration::from_millis(1));
         tokio::time::sleep(due).await;
     }
     assert!(pauses.is_sorted(), "{pauses:?}");
@@ -525,18 +527,18 @@ fn verdicts() -> [OutcomeVerdict; 2] {
 #[tokio::test(start_paused = true)]
 async fn settling_unknown_call_settles_or_releases_payment() {
     let ends = [("6.9 EUR", "settled", "settle"), ("10 EUR", "released", "release")];
-    for (verdict, (left, standing, told)) in verdicts().into_iter().zip(ends) {
+    for (verdict, (left, standing, message)) in verdicts().into_iter().zip(ends) {
         for times in [0, 2] {
-            let deaf = Deaf::new(times);
-            let change = paying(deaf.clone(), Arc::default(), EffectClassOf::Lost);
+            let authority = RejectingAuthority::new(times);
+            let change = paying(authority.clone(), Arc::default(), EffectClassOf::Lost);
             let memory = Arc::new(MemoryStore::new());
             let life = live_with(memory, buy("rude"), Arc::default(), 1, change).await.unwrap();
             lose(&life, &verdict).await;
             concluded(&life).await;
-            assert_eq!(look(&deaf.purse), (left.to_owned(), vec![standing]));
-            let heard = deaf.heard();
-            assert_eq!(heard.len(), times as usize + 1);
-            assert!(heard.iter().all(|(what, _)| *what == told), "{heard:?}");
+            assert_eq!(look(&authority.authority), (left.to_owned(), vec![standing]));
+            let calls = authority.calls();
+            assert_eq!(calls.len(), times as usize + 1);
+            assert!(calls.iter().all(|(what, _)| *what == message), "{calls:?}");
         }
     }
 }
@@ -559,17 +561,17 @@ async fn word_over_a_death(
     verdict: &OutcomeVerdict,
     death: CrashPoint,
 ) -> (u64, (String, Vec<&'static str>)) {
-    let (memory, deaf) = (MemoryStore::new(), Deaf::new(2));
-    let mortal = CrashingStore::new(memory.clone(), death);
-    let heart = mortal.pulse();
-    let change = || paying(deaf.clone(), Arc::default(), EffectClassOf::Lost);
+    let (memory, authority) = (MemoryStore::new(), RejectingAuthority::new(2));
+    let crashing_store = CrashingStore::new(memory.clone(), death);
+    let heart = crashing_store.pulse();
+    let change = || paying(authority.clone(), Arc::default(), EffectClassOf::Lost);
     let act = async |life: &Life| {
         lose(life, verdict).await;
         if !states(life).await.is_empty() {
             concluded(life).await;
         }
     };
-    let first = live_with(Arc::new(mortal), buy("rude"), Arc::default(), 1, change()).await.unwrap();
+    let first = live_with(Arc::new(crashing_store), buy("rude"), Arc::default(), 1, change()).await.unwrap();
     let done = tokio::select! {
         () = act(&first) => true,
         () = heart.stopped() => false,
@@ -579,7 +581,7 @@ async fn word_over_a_death(
         let second = live_with(Arc::new(memory.clone()), buy("rude"), witness, 2, change()).await.unwrap();
         act(&second).await;
         second.runtime.store().verify(SESSION).await.unwrap();
-        assert_eq!(second.runtime.store().owed(10).await.unwrap(), []);
+        assert_eq!(second.runtime.store().pending_payments(10).await.unwrap(), []);
     }
-    (heart.writes(), look(&deaf.purse))
+    (heart.writes(), look(&authority.authority))
 }

@@ -16,8 +16,8 @@ fn with_reworded(config: &mut outlast_runtime::RuntimeConfig) {
     config.tools = vec![Arc::new(tools)];
 }
 
-fn told_of_stepped(life: &Life) -> String {
-    life.script.told.lock().unwrap()["stepped"].clone()
+fn description_of_stepped(life: &Life) -> String {
+    life.script.tool_descriptions.lock().unwrap()["stepped"].clone()
 }
 
 #[tokio::test(start_paused = true)]
@@ -29,11 +29,11 @@ async fn running_turn_keeps_its_pinned_contracts() {
     let witness = first.die(&memory).await;
     let second = live_with(Arc::new(memory), lines(), witness, 2, with_reworded).await.unwrap();
     assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
-    assert_eq!(told_of_stepped(&second), "Works in steps.");
+    assert_eq!(description_of_stepped(&second), "Works in steps.");
     // The next turn starts with the current contracts.
     let next = second.send("more").await;
     assert_eq!(second.end(next).await, TurnEnd::Answered { text: "again".into() });
-    assert_eq!(told_of_stepped(&second), "Works in steps, and says so.");
+    assert_eq!(description_of_stepped(&second), "Works in steps, and says so.");
 }
 
 /// Creates a turn that was accepted, and perhaps started, by a version that stored no contracts.

@@ -68,8 +68,8 @@ impl Tool for Doer {
                 payments.reserve("cake", order).await?.settle().await?;
             }
             "model" => drop(models.ask("how?").await?),
-            deed => {
-                let permitted = agent.permit(deed_of(deed)).await;
+            action => {
+                let permitted = agent.permit(action_of(action)).await;
                 // A tool that ignores the refusal continues.
                 if !args.text.ends_with(" anyway") {
                     permitted?;
@@ -81,7 +81,7 @@ impl Tool for Doer {
     }
 }
 
-fn deed_of(name: &str) -> PolicyAction {
+fn action_of(name: &str) -> PolicyAction {
     match name {
         "egress" => PolicyAction::Egress {
             scheme: "https".to_owned(),
@@ -100,9 +100,9 @@ fn deed_of(name: &str) -> PolicyAction {
 }
 
 /// A tool that does it through another tool.
-struct Lets;
+struct NestedCall;
 
-impl Tool for Lets {
+impl Tool for NestedCall {
     type Args = Note;
     type Needs = (Tools,);
 
@@ -121,7 +121,7 @@ pub(crate) fn doing(witness: &Arc<Witness>, rules: Vec<Rule>) -> impl FnOnce(&mu
     move |config| {
         let mut toolbox = Toolbox::new(Services::default().grant(PaymentsEnabled));
         toolbox.add(Doer(witness)).unwrap();
-        toolbox.add(Lets).unwrap();
+        toolbox.add(NestedCall).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
         config.payments = Some(Arc::new(InMemoryPaymentAuthority::with_money(["10 EUR".parse().unwrap()])));
@@ -208,8 +208,8 @@ async fn denied_call_action_is_reported_to_model() {
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered("done"), "{at}");
         assert_eq!(life.witness.count("did"), 0, "{at}");
-        let told = life.last_shown().pop().unwrap();
-        assert!(told.contains("policy.denied: the rule `r` forbids it: not now"), "{at}: {told}");
+        let message = life.last_shown().pop().unwrap();
+        assert!(message.contains("policy.denied: the rule `r` forbids it: not now"), "{at}: {message}");
         assert!(rulings(&life).await.iter().any(|ruled| ruled.at == at), "{at}");
     }
 }
@@ -281,8 +281,8 @@ async fn unapproved_action_does_not_happen() {
     let turn = life.send("go").await;
     say(&life, &question(&life).await, no().unwrap()).await;
     assert_eq!(life.end(turn).await, answered("fine"));
-    let told = life.last_shown().pop().unwrap();
-    assert!(told.contains("approval.denied: ann said no: too much"), "{told}");
+    let message = life.last_shown().pop().unwrap();
+    assert!(message.contains("approval.denied: ann said no: too much"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -402,8 +402,8 @@ async fn denied_answer_goes_back_up_to_limit() {
     let life = under(rules(), lines(PolicyPoint::Output)).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("fine"));
-    let told = life.last_shown().pop().unwrap();
-    assert!(told.contains("policy.denied: the rule `r` forbids it: not now"), "{told}");
+    let message = life.last_shown().pop().unwrap();
+    assert!(message.contains("policy.denied: the rule `r` forbids it: not now"), "{message}");
     let stubborn = under(rules(), vec![Line::Say("done"); 9]).await;
     let turn = stubborn.send("go").await;
     assert_eq!(code(&stubborn.end(turn).await), Some(Kind::PolicyDenied));
@@ -424,9 +424,9 @@ async fn changed_answer_replaces_original_in_every_record() {
         let life = under(vec![rule(PolicyPoint::Output, then)], vec![Line::Say("call 5551, or 555")]).await;
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered(text));
-        let told =
+        let message =
             life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains("5551"));
-        assert!(!told, "what was taken out is nowhere");
+        assert!(!message, "what was taken out is nowhere");
         let second = life.send("again").await;
         life.end(second).await;
         assert!(life.last_shown().contains(&text.to_owned()));
@@ -490,7 +490,7 @@ async fn invalid_rule_is_refused_at_startup() {
     let witness: Arc<Witness> = Arc::default();
     let times = RuleTimes { zone: "Europe/Atlantis".to_owned(), days: vec![Day::Mon], hours: None };
     let redact = vec![Redaction { pattern: "(".to_owned(), with: String::new() }];
-    for (rule, told) in [
+    for (rule, message) in [
         (rule(PolicyPoint::Process, asks()), "rule `r`: `ask` is not supported at `process`"),
         (
             Rule { times: Some(times), ..rule(PolicyPoint::Turn, deny()) },
@@ -505,7 +505,7 @@ async fn invalid_rule_is_refused_at_startup() {
         let refused = live_with(Arc::new(MemoryStore::new()), Vec::new(), witness.clone(), 1, change).await;
         let error = refused.err().expect("it is refused");
         assert_eq!(error.kind(), Kind::ConfigInvalid);
-        assert!(error.detail().contains(told), "{error}");
+        assert!(error.detail().contains(message), "{error}");
     }
 }
 
@@ -517,8 +517,8 @@ async fn nested_call_that_must_wait_is_denied() {
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered("done"));
         assert_eq!(life.witness.count("did"), 0);
-        let told = life.last_shown().pop().unwrap();
-        assert!(told.contains("policy.denied: the rule `r` pauses `do`"), "{told}");
+        let message = life.last_shown().pop().unwrap();
+        assert!(message.contains("policy.denied: the rule `r` pauses `do`"), "{message}");
     }
 }
 
@@ -641,11 +641,11 @@ async fn killed_at_every_write(decides: &Rule) -> u32 {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
         let witness: Arc<Witness> = Arc::default();
         let change = doing(&witness, rules());
-        let first = live_with(Arc::new(mortal), lines(at), witness.clone(), 1, change).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), lines(at), witness.clone(), 1, change).await.unwrap();
         let all = async {
             let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             tokio::select! {

@@ -167,8 +167,8 @@ async fn denied_call_never_runs_and_names_rule() {
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 0);
-    let told = life.last_shown().pop().unwrap();
-    assert!(told.contains("policy.denied: the rule `no-money` forbids it: money is tight"), "{told}");
+    let message = life.last_shown().pop().unwrap();
+    assert!(message.contains("policy.denied: the rule `no-money` forbids it: money is tight"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,12 +270,12 @@ async fn call_waits_for_approval_by_authorised_approver() {
 
 #[tokio::test(start_paused = true)]
 async fn denied_approval_reports_approver_to_model() {
-    for (word, told) in [
+    for (word, message) in [
         (
             Some(ApprovalVerdict::Deny { reason: "too much".to_owned() }),
             "approval.denied: ann said no: too much",
         ),
-        (None, "approval.denied: nobody approved it in time"),
+        (None, "approval.denied: the approval did not arrive in time"),
     ] {
         let (_, life) = under(vec![rule("money", "pay", asks())], paid()).await;
         let turn = life.send("go").await;
@@ -286,7 +286,7 @@ async fn denied_approval_reports_approver_to_model() {
         assert_eq!(life.end(turn).await, done());
         assert_eq!(life.witness.count("pay"), 0);
         let shown = life.last_shown().pop().unwrap();
-        assert!(shown.contains(told), "{shown}");
+        assert!(shown.contains(message), "{shown}");
     }
 }
 
@@ -300,7 +300,7 @@ async fn edited_arguments_are_recorded_and_checked_by_rules() {
             rule("money", "pay", asks()),
         ]
     };
-    for (arguments, times, told) in
+    for (arguments, times, message) in
         [(json!({ "text": "3" }), 1, "paid 3"), (json!({ "text": "all" }), 0, "the rule `never` forbids it")]
     {
         let (_, life) = under(rules(), paid()).await;
@@ -313,7 +313,7 @@ async fn edited_arguments_are_recorded_and_checked_by_rules() {
         assert_eq!(life.end(turn).await, done());
         assert_eq!(life.witness.count("pay"), times);
         let shown = life.last_shown().pop().unwrap();
-        assert!(shown.contains(told), "{shown}");
+        assert!(shown.contains(message), "{shown}");
         let recorded = life.facts().await.into_iter().any(|fact| {
             matches!(fact, Fact::Resolved { resolution: Resolution::Ok(word), .. } if word["by"] == "ann")
         });
@@ -379,10 +379,10 @@ async fn edit_matching_another_approval_rule_is_denied() {
         .unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 0);
-    let told = life.last_shown().pop().unwrap();
+    let message = life.last_shown().pop().unwrap();
     let why =
         "error approval.denied: with these arguments, the rule `large` applies, not the rule of the request";
-    assert_eq!(told, why);
+    assert_eq!(message, why);
 }
 
 #[tokio::test(start_paused = true)]
@@ -401,7 +401,10 @@ async fn approval_after_deadline_does_not_count() {
     let second = live_with(Arc::new(memory), paid(), Arc::default(), 2, rules).await.unwrap();
     assert_eq!(second.end(turn).await, done());
     assert_eq!(second.witness.count("pay"), 0);
-    assert_eq!(second.last_shown().pop().unwrap(), "error approval.denied: nobody approved it in time");
+    assert_eq!(
+        second.last_shown().pop().unwrap(),
+        "error approval.denied: the approval did not arrive in time"
+    );
 }
 
 /// Returns every call that was rejected before it could run.
@@ -519,11 +522,11 @@ async fn edited_call_survives_crashes_with_its_preparation() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
         let (prepared, witness): (Arc<AtomicUsize>, Arc<Witness>) = (Arc::default(), Arc::default());
         let change = counting(&prepared, &witness);
-        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, change).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), lines(), witness.clone(), 1, change).await.unwrap();
         let all = async {
             let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             first.end(turn).await
@@ -611,14 +614,14 @@ async fn odd(how: &'static str, rules: Vec<Rule>) -> Life {
 
 #[tokio::test(start_paused = true)]
 async fn failing_tool_preparation_is_reported_to_model() {
-    for (how, told) in [
+    for (how, message) in [
         ("prepare hangs", "error tool.timed_out: the tool did not check the call within 5000 ms"),
         ("prepare panics", "error tool.panicked: the tool panicked while it checked the call"),
     ] {
         let life = odd(how, Vec::new()).await;
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, done(), "{how}");
-        assert_eq!(life.last_shown().pop().unwrap(), told);
+        assert_eq!(life.last_shown().pop().unwrap(), message);
     }
 }
 
@@ -693,12 +696,12 @@ async fn approved_call_survives_crashes_and_runs_once() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
         let witness: Arc<Witness> = Arc::default();
         let rules = || ruled(vec![rule("money", "book", asks())]);
         let lines = || vec![call("book", "7"), Line::Say("done")];
-        let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, rules()).await.unwrap();
+        let first = live_with(Arc::new(crashing_store), lines(), witness.clone(), 1, rules()).await.unwrap();
         let all = async {
             let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             let question = question(&first).await;
@@ -762,7 +765,7 @@ async fn impossible_sink_path_is_refused_at_startup() {
     ] {
         let with = |config: &mut RuntimeConfig| {
             let mut toolbox = Toolbox::new(Services::default());
-            toolbox.add(Sends(sinks.map(ToOwned::to_owned).to_vec())).unwrap();
+            toolbox.add(SendTool(sinks.map(ToOwned::to_owned).to_vec())).unwrap();
             config.package.tools = vec!["send".parse().unwrap()];
             config.tools = vec![Arc::new(toolbox)];
         };
@@ -775,7 +778,7 @@ async fn impossible_sink_path_is_refused_at_startup() {
     }
 }
 
-struct Sends(Vec<String>);
+struct SendTool(Vec<String>);
 
 /// What it takes: a text, letters, and what nobody says more of.
 #[derive(Deserialize, JsonSchema)]
@@ -795,7 +798,7 @@ struct Letter {
     _to: String,
 }
 
-impl Tool for Sends {
+impl Tool for SendTool {
     type Args = Letters;
     type Needs = ();
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
 /// What the tools received.
-type Seen = Arc<Mutex<Vec<String>>>;
+type SeenTexts = Arc<Mutex<Vec<String>>>;
 
 #[derive(Deserialize, JsonSchema)]
 struct Things {
@@ -28,7 +28,7 @@ struct Things {
 }
 
 /// A tool that takes large arguments.
-struct Take(Seen);
+struct Take(SeenTexts);
 
 impl Tool for Take {
     type Args = Things;
@@ -59,7 +59,7 @@ struct Picture {
 }
 
 /// A tool that takes the reference itself.
-struct Look(Seen);
+struct Look(SeenTexts);
 
 impl Tool for Look {
     type Args = Picture;
@@ -85,8 +85,8 @@ fn reference(file: &Upload) -> String {
 }
 
 /// Returns the results that the model got, and what the tools received.
-async fn told(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<String>, Vec<String>, Life) {
-    let seen = Seen::default();
+async fn play(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<String>, Vec<String>, Life) {
+    let seen = SeenTexts::default();
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Take(seen.clone())).unwrap();
@@ -117,7 +117,7 @@ async fn attachment_reference_argument_becomes_its_content() {
         "numbers": reference(&numbers),
         "deep": { "a/b": [reference(&numbers), "attachment:none"] },
     });
-    let (_, seen, life) = told(vec![text, numbers.clone()], vec![("take", arguments.clone())]).await;
+    let (_, seen, life) = play(vec![text, numbers.clone()], vec![("take", arguments.clone())]).await;
     assert_eq!(seen, ["a long text [1, 2] {\"a/b\":[[1,2],\"attachment:none\"]} prepared Some(Number(11))"]);
     // The journal stores the reference.
     let claimed = life.facts().await.into_iter().find_map(|fact| match fact {
@@ -130,7 +130,7 @@ async fn attachment_reference_argument_becomes_its_content() {
     assert_eq!(claimed, Some(outlast_vocab::message::CallArguments::Json(arguments)));
     // Content stays text if the schema asks for text.
     let arguments = json!({ "text": reference(&numbers) });
-    let (_, seen, _) = told(vec![numbers], vec![("take", arguments)]).await;
+    let (_, seen, _) = play(vec![numbers], vec![("take", arguments)]).await;
     assert_eq!(seen, ["[1, 2] [] null prepared Some(Number(6))"]);
 }
 
@@ -139,7 +139,7 @@ async fn tool_can_receive_attachment_reference() {
     let picture = file("image/png", &[137, 80]);
     let calls = [reference(&picture), picture.attachment.id.to_string()];
     let calls = calls.map(|picture| ("look", json!({ "picture": picture }))).to_vec();
-    let (_, seen, _) = told(vec![picture], calls).await;
+    let (_, seen, _) = play(vec![picture], calls).await;
     assert_eq!(seen, ["[137, 80]", "[137, 80]"]);
 }
 
@@ -149,7 +149,7 @@ async fn dangling_reference_is_reported_to_model() {
     let text = |text: String| ("take", json!({ "text": text }));
     let gone = format!("attachment:att_{}", "0".repeat(32));
     let calls = vec![text(gone), text(reference(&picture)), text(reference(&large))];
-    let (results, seen, _) = told(vec![picture, large], calls).await;
+    let (results, seen, _) = play(vec![picture, large], calls).await;
     assert_eq!(seen, Vec::<String>::new());
     assert!(results[0].contains("has no attachment att_0000"), "{results:?}");
     assert!(results[1].contains("is image/png, not text"), "{results:?}");

@@ -28,8 +28,9 @@ async fn both(lines: Vec<Line>, change: impl FnOnce(&mut RuntimeConfig)) -> [Vec
         let missing = prompt_snapshot::to_model(store.as_ref(), turn, "turn/9/model/9").await.unwrap_err();
         assert_eq!(missing.kind(), Kind::NodeNotFound);
     }
-    let told = life.script.asked.lock().unwrap().iter().map(|(system, _)| system.clone()).collect::<Vec<_>>();
-    let seen = told.into_iter().zip(life.script.shown.lock().unwrap().clone()).collect();
+    let prompts =
+        life.script.asked.lock().unwrap().iter().map(|(system, _)| system.clone()).collect::<Vec<_>>();
+    let seen = prompts.into_iter().zip(life.script.shown.lock().unwrap().clone()).collect();
     [seen, again]
 }
 

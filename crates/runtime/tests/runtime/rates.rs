@@ -174,8 +174,8 @@ fn assert_kept(went: &[u64], rate: &RateLimit) {
     for (first, from) in went.iter().enumerate() {
         for (last, to) in went.iter().enumerate().skip(first) {
             let calls = u64::try_from(last - first + 1).unwrap();
-            let room = u64::from(rate.burst.get()) + (to - from) * 1_000 / rate.every();
-            assert!(calls <= room, "{calls} calls from {from} to {to}, room for {room}: {went:?}");
+            let allowed = u64::from(rate.burst.get()) + (to - from) * 1_000 / rate.every();
+            assert!(calls <= allowed, "{calls} calls from {from} to {to}, room for {allowed}: {went:?}");
         }
     }
 }
@@ -240,10 +240,12 @@ async fn immediately_admitted_call_costs_no_extra_write() {
     let mut writes = Vec::new();
     for rates in [vec![], vec![rate("*", 60, RatePeriod::Second)]] {
         let (memory, outside) = (MemoryStore::new(), Outside::new());
-        let mortal = CrashingStore::new(memory, CrashPoint::Never);
-        let pulse = mortal.pulse();
+        let crashing_store = CrashingStore::new(memory, CrashPoint::Never);
+        let pulse = crashing_store.pulse();
         let lines = vec![calls("post", 1), Line::Say("done")];
-        let life = live_with(Arc::new(mortal), lines, Arc::default(), 1, outside.under(rates)).await.unwrap();
+        let life = live_with(Arc::new(crashing_store), lines, Arc::default(), 1, outside.under(rates))
+            .await
+            .unwrap();
         let before = pulse.writes();
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered());
@@ -277,11 +279,11 @@ async fn crash_in_queue_keeps_call_and_rate() {
             let (memory, outside) = (MemoryStore::new(), Outside::new());
             let mut died = false;
             for (number, death) in [(1, CrashPoint::AfterWrite(at)), (2, CrashPoint::Never)] {
-                let mortal = CrashingStore::new(memory.clone(), death);
-                let pulse = mortal.pulse();
+                let crashing_store = CrashingStore::new(memory.clone(), death);
+                let pulse = crashing_store.pulse();
                 let lines = vec![calls(tool, 3), Line::Say("done")];
                 let change = outside.under(vec![rate.clone()]);
-                let life = live_with(Arc::new(mortal), lines, Arc::default(), number, change).await;
+                let life = live_with(Arc::new(crashing_store), lines, Arc::default(), number, change).await;
                 let Ok(life) = life else { continue };
                 let input = keyed_input("go", "go");
                 let ends = async {
@@ -321,11 +323,12 @@ async fn sixty_four_turns_never_exceed_shared_rate() {
             fresh: SessionId::from_u128(u128::from(n) + 1),
         };
         let life = async |number: u64, death: CrashPoint| {
-            let mortal = CrashingStore::new(memory.clone(), death);
-            let pulse = mortal.pulse();
+            let crashing_store = CrashingStore::new(memory.clone(), death);
+            let pulse = crashing_store.pulse();
             let lines = vec![calls("post", 2), Line::Say("done")];
             let change = outside.under(vec![rate.clone()]);
-            let worker = live_with(Arc::new(mortal), lines, Arc::default(), number.into(), change).await;
+            let worker =
+                live_with(Arc::new(crashing_store), lines, Arc::default(), number.into(), change).await;
             let Ok(worker) = worker else { return };
             let send = async {
                 let mut turns = Vec::new();
@@ -381,13 +384,13 @@ async fn organisations_do_not_share_a_rate() {
 
 /// An external limiter, which may be down.
 #[derive(Default)]
-struct Elsewhere {
+struct ExternalLimiter {
     local: LocalRateLimiter,
     down: bool,
     hangs: bool,
 }
 
-impl RateLimiter for Elsewhere {
+impl RateLimiter for ExternalLimiter {
     fn admit(&self, take: LimiterRequest) -> ResultFuture<'_, RateAdmission> {
         match (self.hangs, self.down) {
             (true, _) => Box::pin(std::future::pending()),
@@ -400,7 +403,7 @@ impl RateLimiter for Elsewhere {
 #[tokio::test(start_paused = true)]
 async fn custom_limiter_waits_survive_restart() {
     let (memory, outside) = (MemoryStore::new(), Outside::new());
-    let limiter: Arc<dyn RateLimiter> = Arc::new(Elsewhere::default());
+    let limiter: Arc<dyn RateLimiter> = Arc::new(ExternalLimiter::default());
     let change = |config: &mut RuntimeConfig| {
         outside.under(vec![rate("mail", 1, RatePeriod::Minute)])(config);
         config.limiter = Some(limiter.clone());
@@ -424,15 +427,16 @@ async fn unavailable_limiter_denies_unless_rate_fails_open() {
             let rate = RateLimit { when_down, ..rate("post", 1, RatePeriod::Minute) };
             let change = |config: &mut RuntimeConfig| {
                 outside.under(vec![rate])(config);
-                config.limiter = Some(Arc::new(Elsewhere { down, hangs, ..Elsewhere::default() }));
+                config.limiter =
+                    Some(Arc::new(ExternalLimiter { down, hangs, ..ExternalLimiter::default() }));
             };
             let lines = vec![calls("post", 1), Line::Say("done")];
             let life = live_with(Arc::new(memory), lines, Arc::default(), 1, change).await.unwrap();
             let turn = life.send("go").await;
             assert_eq!(life.end(turn).await, answered());
             assert_eq!(outside.went().len(), went);
-            let told = life.last_shown().join("\n").contains("the state of the rate `out` is unknown");
-            assert_eq!(told, when_down == WhenDown::Closed);
+            let is_reported = life.last_shown().join("\n").contains("the state of the rate `out` is unknown");
+            assert_eq!(is_reported, when_down == WhenDown::Closed);
         }
     }
 }

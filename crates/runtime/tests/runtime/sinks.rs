@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The behaviour of a sink.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Habit {
+enum SinkBehaviour {
     Takes,
     /// Fails the first attempts with this error.
     Fails(Kind, u32),
@@ -29,12 +29,12 @@ enum Habit {
 
 /// The attempts that the receiver saw, in order, and what it accepted.
 #[derive(Default)]
-struct Seen {
+struct SeenDeliveries {
     attempts: Mutex<Vec<(DeliveryId, u32, Millis)>>,
     took: Mutex<BTreeMap<DeliveryId, Vec<OutputEvent>>>,
 }
 
-impl Seen {
+impl SeenDeliveries {
     /// Returns the ids that it accepted, without duplicates.
     fn ids(&self) -> BTreeSet<DeliveryId> {
         self.took.lock().unwrap().keys().copied().collect()
@@ -48,8 +48,8 @@ impl Seen {
 }
 
 struct Other {
-    seen: Arc<Seen>,
-    habit: Habit,
+    seen: Arc<SeenDeliveries>,
+    habit: SinkBehaviour,
 }
 
 impl Sink for Other {
@@ -61,15 +61,15 @@ impl Sink for Other {
         Box::pin(async move {
             self.seen.attempts.lock().unwrap().push((output.id, output.attempt, output.sent));
             match self.habit {
-                Habit::Fails(kind, first) if output.attempt <= first => {
+                SinkBehaviour::Fails(kind, first) if output.attempt <= first => {
                     return Err(Error::new(kind, "not now"));
                 }
-                Habit::AsksFor(time) if output.attempt == 1 => {
+                SinkBehaviour::AsksFor(time) if output.attempt == 1 => {
                     return Err(Error::new(Kind::DeliveryFailed, "later").retry_after(time));
                 }
-                Habit::Hangs => std::future::pending().await,
-                Habit::Panics => panic!("a sink that panics"),
-                Habit::Takes | Habit::Fails(..) | Habit::AsksFor(_) => {}
+                SinkBehaviour::Hangs => std::future::pending().await,
+                SinkBehaviour::Panics => panic!("a sink that panics"),
+                SinkBehaviour::Takes | SinkBehaviour::Fails(..) | SinkBehaviour::AsksFor(_) => {}
             }
             self.seen.took.lock().unwrap().entry(output.id).or_default().push(output.event.clone());
             Ok(())
@@ -77,7 +77,7 @@ impl Sink for Other {
     }
 }
 
-fn outlet(name: &str, seen: &Arc<Seen>, habit: Habit) -> SubscribedSink {
+fn outlet(name: &str, seen: &Arc<SeenDeliveries>, habit: SinkBehaviour) -> SubscribedSink {
     SubscribedSink::new(name, Other { seen: seen.clone(), habit }).unwrap()
 }
 
@@ -89,8 +89,8 @@ async fn with_sinks(store: Arc<dyn Store>, number: u128, sinks: Vec<SubscribedSi
 }
 
 /// Starts a worker with one sink and runs one turn.
-async fn one_turn(habit: Habit) -> (Life, Arc<Seen>) {
-    let seen: Arc<Seen> = Arc::default();
+async fn one_turn(habit: SinkBehaviour) -> (Life, Arc<SeenDeliveries>) {
+    let seen: Arc<SeenDeliveries> = Arc::default();
     let life = with_sinks(Arc::new(MemoryStore::new()), 1, vec![outlet("a", &seen, habit)]).await;
     let turn = life.send("hi").await;
     life.end(turn).await;
@@ -116,8 +116,8 @@ async fn settled(life: &Life) -> SinkView {
 /// Runs two turns over as many processes as needed. The first crashes at `death`. Returns the number of its writes.
 async fn play(death: CrashPoint) -> u64 {
     let memory = MemoryStore::new();
-    let seen: Arc<Seen> = Arc::default();
-    let sinks = || vec![outlet("a", &seen, Habit::Fails(Kind::DeliveryFailed, 1))];
+    let seen: Arc<SeenDeliveries> = Arc::default();
+    let sinks = || vec![outlet("a", &seen, SinkBehaviour::Fails(Kind::DeliveryFailed, 1))];
     // If a worker crashes before it can register the sink, the next one delivers its turns.
     let sinks = || sinks().into_iter().map(SubscribedSink::from_the_beginning).collect::<Vec<_>>();
     let act = async |life: &Life| {
@@ -127,10 +127,10 @@ async fn play(death: CrashPoint) -> u64 {
         }
         settled(life).await;
     };
-    let mortal = CrashingStore::new(memory.clone(), death);
-    let pulse = mortal.pulse();
+    let crashing_store = CrashingStore::new(memory.clone(), death);
+    let pulse = crashing_store.pulse();
     let first = async {
-        let life = with_sinks(Arc::new(mortal), 1, sinks()).await;
+        let life = with_sinks(Arc::new(crashing_store), 1, sinks()).await;
         act(&life).await;
     };
     tokio::select! {
@@ -165,7 +165,7 @@ async fn output_keeps_one_id_across_crashes() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_output_retries_with_backoff_then_gives_up() {
-    let (life, seen) = one_turn(Habit::Fails(Kind::DeliveryFailed, u32::MAX)).await;
+    let (life, seen) = one_turn(SinkBehaviour::Fails(Kind::DeliveryFailed, u32::MAX)).await;
     let left = settled(&life).await;
     assert_eq!((left.due, left.dead, left.delivered), (0, 1, 0));
     let limits = Limits::default();
@@ -185,7 +185,7 @@ async fn failed_output_retries_with_backoff_then_gives_up() {
 #[tokio::test(start_paused = true)]
 async fn sink_retry_after_is_capped() {
     for (asked, most) in [(Duration::from_mins(20), 20), (Duration::from_hours(999), 180)] {
-        let (life, seen) = one_turn(Habit::AsksFor(asked)).await;
+        let (life, seen) = one_turn(SinkBehaviour::AsksFor(asked)).await;
         assert_eq!(settled(&life).await.delivered, 1);
         let minutes: Vec<u64> = seen.pauses().iter().map(|pause| pause.as_secs() / 60).collect();
         assert_eq!(minutes, [most]);
@@ -194,7 +194,7 @@ async fn sink_retry_after_is_capped() {
 
 #[tokio::test(start_paused = true)]
 async fn permanently_rejected_output_can_be_retried_manually() {
-    let (life, seen) = one_turn(Habit::Fails(Kind::DeliveryGone, 1)).await;
+    let (life, seen) = one_turn(SinkBehaviour::Fails(Kind::DeliveryGone, 1)).await;
     assert_eq!(settled(&life).await.dead, 1);
     let now = life.runtime.now();
     assert_eq!(life.runtime.store().redeliver("a".to_owned(), None, now).await.unwrap(), 1);
@@ -206,11 +206,11 @@ async fn permanently_rejected_output_can_be_retried_manually() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_or_panicking_sink_delays_no_other() {
-    let [hangs, panics, takes]: [Arc<Seen>; 3] = Default::default();
+    let [hangs, panics, takes]: [Arc<SeenDeliveries>; 3] = Default::default();
     let sinks = vec![
-        outlet("hangs", &hangs, Habit::Hangs),
-        outlet("panics", &panics, Habit::Panics),
-        outlet("takes", &takes, Habit::Takes),
+        outlet("hangs", &hangs, SinkBehaviour::Hangs),
+        outlet("panics", &panics, SinkBehaviour::Panics),
+        outlet("takes", &takes, SinkBehaviour::Takes),
     ];
     let life = with_sinks(Arc::new(MemoryStore::new()), 1, sinks).await;
     let begun = tokio::time::Instant::now();
@@ -233,8 +233,8 @@ async fn hanging_or_panicking_sink_delays_no_other() {
 #[tokio::test(start_paused = true)]
 async fn two_workers_deliver_each_output_once() {
     let memory = MemoryStore::new();
-    let seen: Arc<Seen> = Arc::default();
-    let sinks = || vec![outlet("a", &seen, Habit::Takes)];
+    let seen: Arc<SeenDeliveries> = Arc::default();
+    let sinks = || vec![outlet("a", &seen, SinkBehaviour::Takes)];
     let one = with_sinks(Arc::new(memory.clone()), 1, sinks()).await;
     let two = with_sinks(Arc::new(memory.clone()), 2, sinks()).await;
     for n in 0..20 {
@@ -298,19 +298,19 @@ async fn asked_at_rest(sinks: Vec<SubscribedSink>) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn sinks_add_no_store_polling_at_rest() {
-    let seen: Arc<Seen> = Arc::default();
-    let with = asked_at_rest(vec![outlet("a", &seen, Habit::Takes)]).await;
+    let seen: Arc<SeenDeliveries> = Arc::default();
+    let with = asked_at_rest(vec![outlet("a", &seen, SinkBehaviour::Takes)]).await;
     assert_eq!((seen.ids().len(), with), (1, asked_at_rest(Vec::new()).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn duplicate_sink_names_are_refused_at_startup() {
-    let seen: Arc<Seen> = Arc::default();
-    let sinks = vec![outlet("a", &seen, Habit::Takes), outlet("a", &seen, Habit::Takes)];
+    let seen: Arc<SeenDeliveries> = Arc::default();
+    let sinks = vec![outlet("a", &seen, SinkBehaviour::Takes), outlet("a", &seen, SinkBehaviour::Takes)];
     let memory = Arc::new(MemoryStore::new());
     let started =
         live_with(memory, vec![], Arc::default(), 1, |config: &mut RuntimeConfig| config.sinks = sinks).await;
     assert_eq!(started.err().map(|error| error.kind()), Some(Kind::ConfigInvalid));
-    assert!(SubscribedSink::new("a b", Other { seen: seen.clone(), habit: Habit::Takes }).is_err());
-    assert!(outlet("a", &seen, Habit::Takes).with_ends(["joined"]).is_err());
+    assert!(SubscribedSink::new("a b", Other { seen: seen.clone(), habit: SinkBehaviour::Takes }).is_err());
+    assert!(outlet("a", &seen, SinkBehaviour::Takes).with_ends(["joined"]).is_err());
 }

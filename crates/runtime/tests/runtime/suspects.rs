@@ -41,7 +41,7 @@ impl Deadly {
 }
 
 /// The [`ModelProvider`] of a shared [`Deadly`].
-struct Face(Arc<Deadly>);
+struct DeadlyProvider(Arc<Deadly>);
 
 struct Counted(Arc<AtomicUsize>);
 
@@ -51,7 +51,7 @@ impl Drop for Counted {
     }
 }
 
-impl ModelProvider for Face {
+impl ModelProvider for DeadlyProvider {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
@@ -104,7 +104,7 @@ use futures_util::StreamExt;
 /// Starts a worker with that model.
 async fn life(memory: &MemoryStore, deadly: &Arc<Deadly>, number: u128) -> Life {
     let change = |config: &mut RuntimeConfig| {
-        config.models = vec![Arc::new(Face(deadly.clone()))];
+        config.models = vec![Arc::new(DeadlyProvider(deadly.clone()))];
         config.clock = deadly.clock.clone();
         config.package.model_calls = 100;
         let patience = Duration::from_hours(1);
@@ -257,7 +257,7 @@ async fn held_turn_reports_reason_and_release_time() {
     let why = last.runtime.why_turn(turn).await.unwrap();
     let until = memory.session(session(0)).await.unwrap().wake_at;
     assert!(until.is_some_and(|until| until > last.runtime.now()));
-    assert_eq!(why.standing, TurnProgress::Held { deaths: SUSPECT_DEATHS, until });
+    assert_eq!(why.progress, TurnProgress::Held { deaths: SUSPECT_DEATHS, until });
     let metrics = last.runtime.metrics().await.unwrap();
     let held = metrics.families.iter().find(|family| family.name == "outlast.sessions.held").unwrap();
     assert!(format!("{:?}", held.values).contains("value: 1.0"), "{:?}", held.values);

@@ -191,13 +191,13 @@ async fn record_keeps_the_last_failed_attempts() {
     let backoff_most = Duration::from_secs(1);
     let (life, turn) = never_there(Limits { model_attempts: 40, backoff_most, ..Limits::default() }).await;
     let records = life.runtime.store().turn_records(turn).await.unwrap();
-    let told = records.iter().find_map(|record| match &record.fact {
+    let found = records.iter().find_map(|record| match &record.fact {
         Fact::Performed(performed) => Some(performed.tried.iter().map(|tried| tried.attempt)),
         _ => None,
     });
     let first = 40 - u32::try_from(ATTEMPTS_RECORDED).unwrap();
     // The last attempt is the outcome.
-    assert_eq!(told.unwrap().collect::<Vec<_>>(), (first + 1..40).collect::<Vec<_>>());
+    assert_eq!(found.unwrap().collect::<Vec<_>>(), (first + 1..40).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,8 +61,8 @@ fn script() -> Vec<Line> {
 async fn play(death: CrashPoint, settings: TelemetrySettings, input: &Input) -> (Vec<Span>, u64) {
     let (memory, collector) = (MemoryStore::new(), Collector::default());
     let witness: Arc<Witness> = Arc::default();
-    let mortal = CrashingStore::new(memory.clone(), death);
-    let pulse = mortal.pulse();
+    let crashing_store = CrashingStore::new(memory.clone(), death);
+    let pulse = crashing_store.pulse();
     let life = async |store: Arc<dyn Store>, number| {
         let sink = outlet(&settings, Arc::new(memory.clone()), &collector);
         live_with(store, script(), witness.clone(), number, |config| config.sinks = vec![sink]).await
@@ -83,7 +83,7 @@ async fn play(death: CrashPoint, settings: TelemetrySettings, input: &Input) -> 
         life.runtime.idle().await.unwrap();
     };
     let first = async {
-        if let Ok(life) = life(Arc::new(mortal), 1).await {
+        if let Ok(life) = life(Arc::new(crashing_store), 1).await {
             act(&life).await;
         }
     };
@@ -181,11 +181,11 @@ async fn traces_omit_content_unless_enabled() {
     let input = keyed_input("one", "go, canary-c");
     let (silent, _) = play(CrashPoint::Never, settings(), &input).await;
     assert!(!text(&silent).contains("canary"));
-    let (told, _) = play(CrashPoint::Never, settings().with_content(), &input).await;
+    let (recorded, _) = play(CrashPoint::Never, settings().with_content(), &input).await;
     for canary in ["canary-a", "canary-b", "canary-c"] {
-        assert!(text(&told).contains(canary), "{canary}");
+        assert!(text(&recorded).contains(canary), "{canary}");
     }
-    let pay = told.iter().find(|span| span.name == "execute_tool pay").unwrap();
+    let pay = recorded.iter().find(|span| span.name == "execute_tool pay").unwrap();
     let arguments: Value =
         serde_json::from_str(attribute(pay, "gen_ai.tool.call.arguments").unwrap()).unwrap();
     assert_eq!(arguments, json!({"text": "canary-a"}));

@@ -116,9 +116,9 @@ async fn keys(store: &dyn outlast_ports::store::Store) -> Vec<String> {
 async fn occurrence_starts_one_turn_across_crashes() {
     let play = async |death: CrashPoint| {
         let (memory, outside) = (MemoryStore::new(), Outside::with(&["a", "b"]));
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let heart = mortal.pulse();
-        let first = life(Arc::new(mortal), &outside, 1).await;
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let heart = crashing_store.pulse();
+        let first = life(Arc::new(crashing_store), &outside, 1).await;
         let done = async {
             outside.until_settled(2).await;
             first.runtime.idle().await.unwrap();

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex};
 
 /// The bookings in the outside world, and a log of changes to them.
 #[derive(Default)]
-struct Desk {
+struct BookingService {
     booked: Mutex<Vec<String>>,
     log: Mutex<Vec<String>>,
 }
 
-impl Desk {
+impl BookingService {
     fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
@@ -31,22 +31,22 @@ impl Desk {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct What {
+struct BookingArgs {
     what: String,
 }
 
 /// A tool that books. A booking is undone by its number, which only the result contains.
-struct Book(Arc<Desk>);
+struct Book(Arc<BookingService>);
 
 impl Tool for Book {
-    type Args = What;
+    type Args = BookingArgs;
     type Needs = ();
 
     fn spec(&self) -> ToolSpec {
         ToolSpec::new("book", "Books.").idempotent()
     }
 
-    async fn run(&self, (): (), _: Call, args: What) -> Result<ToolRunOutcome, Error> {
+    async fn run(&self, (): (), _: Call, args: BookingArgs) -> Result<ToolRunOutcome, Error> {
         let number = format!("N-{}", args.what);
         let mut booked = self.0.booked.lock().unwrap();
         if !booked.contains(&number) {
@@ -56,7 +56,7 @@ impl Tool for Book {
         done(json!({ "number": number }))
     }
 
-    fn undo(&self, args: What, result: &Value) -> Option<UndoCall> {
+    fn undo(&self, args: BookingArgs, result: &Value) -> Option<UndoCall> {
         if args.what == "gift" {
             return None;
         }
@@ -70,7 +70,7 @@ struct Number {
 }
 
 /// A tool that undoes a booking.
-struct Unbook(Arc<Desk>);
+struct Unbook(Arc<BookingService>);
 
 impl Tool for Unbook {
     type Args = Number;
@@ -97,14 +97,14 @@ impl Tool for Unbook {
 struct Order(Arc<Witness>);
 
 impl Tool for Order {
-    type Args = What;
+    type Args = BookingArgs;
     type Needs = Completion;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec::new("order", "Orders.").idempotent().durable().undone_by("unbook")
     }
 
-    async fn run(&self, completion: Completion, _: Call, args: What) -> Result<ToolRunOutcome, Error> {
+    async fn run(&self, completion: Completion, _: Call, args: BookingArgs) -> Result<ToolRunOutcome, Error> {
         self.0.keys.lock().unwrap().insert(args.what, completion.key()?);
         Ok(ToolRunOutcome::Pending)
     }
@@ -114,14 +114,14 @@ impl Tool for Order {
 struct Trip(&'static str);
 
 impl Tool for Trip {
-    type Args = What;
+    type Args = BookingArgs;
     type Needs = Tools;
 
     fn spec(&self) -> ToolSpec {
         ToolSpec::new("trip", "Books a trip.").idempotent().durable()
     }
 
-    async fn run(&self, tools: Tools, _: Call, args: What) -> Result<ToolRunOutcome, Error> {
+    async fn run(&self, tools: Tools, _: Call, args: BookingArgs) -> Result<ToolRunOutcome, Error> {
         tools.call("book", json!({ "what": "flight" })).await?;
         tools.call("book", json!({ "what": self.0 })).await?;
         if args.what == "too dear" {
@@ -132,12 +132,15 @@ impl Tool for Trip {
     }
 }
 
-fn desk(desk: &Arc<Desk>, witness: &Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) + use<> {
-    let (desk, witness) = (desk.clone(), witness.clone());
+fn with_bookings(
+    bookings: &Arc<BookingService>,
+    witness: &Arc<Witness>,
+) -> impl FnOnce(&mut RuntimeConfig) + use<> {
+    let (bookings, witness) = (bookings.clone(), witness.clone());
     move |config| {
         let mut toolbox = Toolbox::new(Services::default());
-        toolbox.add(Book(desk.clone())).unwrap();
-        toolbox.add(Unbook(desk)).unwrap();
+        toolbox.add(Book(bookings.clone())).unwrap();
+        toolbox.add(Unbook(bookings)).unwrap();
         toolbox.add(Order(witness.clone())).unwrap();
         toolbox.add(Trip("hotel")).unwrap();
         toolbox.add(Wait(witness)).unwrap();
@@ -159,9 +162,9 @@ fn story() -> Vec<Line> {
     vec![book(&["flight"]), book(&["hotel", "gift"]), call("wait", "x"), Line::Say("done")]
 }
 
-async fn begin(lines: Vec<Line>) -> (Arc<Desk>, Life) {
-    let (counter, witness): (Arc<Desk>, Arc<Witness>) = Default::default();
-    let change = desk(&counter, &witness);
+async fn begin(lines: Vec<Line>) -> (Arc<BookingService>, Life) {
+    let (counter, witness): (Arc<BookingService>, Arc<Witness>) = Default::default();
+    let change = with_bookings(&counter, &witness);
     let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap();
     (counter, life)
 }
@@ -172,12 +175,15 @@ fn aborted(undone: u32, left: u32) -> TurnEnd {
 
 #[tokio::test(start_paused = true)]
 async fn abort_undoes_calls_newest_first() {
-    let (desk, life) = begin(story()).await;
+    let (bookings, life) = begin(story()).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     assert_eq!(life.runtime.abort(turn, "enough").await.unwrap(), CancelOutcome::Requested);
     assert_eq!(life.end(turn).await, aborted(2, 0));
-    assert_eq!(desk.log(), ["book flight", "book hotel", "book gift", "unbook N-hotel", "unbook N-flight"]);
+    assert_eq!(
+        bookings.log(),
+        ["book flight", "book hotel", "book gift", "unbook N-hotel", "unbook N-flight"]
+    );
     // The model sees that they are gone.
     let next = life.send("and now?").await;
     life.end(next).await;
@@ -186,32 +192,32 @@ async fn abort_undoes_calls_newest_first() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_turn_undoes_nothing() {
-    let (desk, life) = begin(story()).await;
+    let (bookings, life) = begin(story()).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     life.runtime.cancel(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
-    assert_eq!(desk.booked(), ["N-flight", "N-hotel", "N-gift"]);
+    assert_eq!(bookings.booked(), ["N-flight", "N-hotel", "N-gift"]);
     // The first request wins, and a turn that has ended is not undone.
     assert!(matches!(life.runtime.abort(turn, "late").await.unwrap(), CancelOutcome::AlreadyEnded(_)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn irreversible_call_is_counted_and_others_undone() {
-    let (desk, life) = begin(vec![book(&["flight"]), book(&["final"]), call("wait", "x")]).await;
+    let (bookings, life) = begin(vec![book(&["flight"]), book(&["final"]), call("wait", "x")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     life.runtime.abort(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, aborted(1, 1));
-    assert_eq!(desk.booked(), ["N-final"]);
+    assert_eq!(bookings.booked(), ["N-final"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn undo_of_external_call_uses_its_completion() {
-    let (desk, life) = begin(vec![ask("order", "x"), call("wait", "y")]).await;
+    let (bookings, life) = begin(vec![ask("order", "x"), call("wait", "y")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
-    desk.booked.lock().unwrap().push("N-x".to_owned());
+    bookings.booked.lock().unwrap().push("N-x".to_owned());
     let key = life.witness.keys.lock().unwrap()["x"].clone();
     life.runtime
         .resolve(&key, outlast_vocab::wait::Resolution::Ok(json!({ "number": "N-x" })))
@@ -223,15 +229,15 @@ async fn undo_of_external_call_uses_its_completion() {
     life.until("turn.parked").await;
     life.runtime.abort(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, aborted(1, 0));
-    assert_eq!(desk.log(), ["unbook N-x"]);
+    assert_eq!(bookings.log(), ["unbook N-x"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn tool_undoes_nested_calls_as_group() {
-    let (desk, life) = begin(vec![ask("trip", "too dear"), call("wait", "x")]).await;
+    let (bookings, life) = begin(vec![ask("trip", "too dear"), call("wait", "x")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
-    assert_eq!(desk.log(), ["book flight", "book hotel", "unbook N-hotel", "unbook N-flight"]);
+    assert_eq!(bookings.log(), ["book flight", "book hotel", "unbook N-hotel", "unbook N-flight"]);
     // Calls that were undone are not undone again.
     life.runtime.abort(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, aborted(0, 0));
@@ -239,12 +245,12 @@ async fn tool_undoes_nested_calls_as_group() {
 
 #[tokio::test(start_paused = true)]
 async fn abort_undoes_nested_calls() {
-    let (desk, life) = begin(vec![ask("trip", "fine"), call("wait", "x")]).await;
+    let (bookings, life) = begin(vec![ask("trip", "fine"), call("wait", "x")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     life.runtime.abort(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, aborted(2, 0));
-    assert_eq!(desk.booked(), Vec::<String>::new());
+    assert_eq!(bookings.booked(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,11 +259,18 @@ async fn abort_undo_survives_crashes() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
-        let mortal = CrashingStore::new(memory.clone(), death);
-        let pulse = mortal.pulse();
-        let (counter, witness): (Arc<Desk>, Arc<Witness>) = Default::default();
-        let first =
-            live_with(Arc::new(mortal), lines(), witness.clone(), 1, desk(&counter, &witness)).await.unwrap();
+        let crashing_store = CrashingStore::new(memory.clone(), death);
+        let pulse = crashing_store.pulse();
+        let (counter, witness): (Arc<BookingService>, Arc<Witness>) = Default::default();
+        let first = live_with(
+            Arc::new(crashing_store),
+            lines(),
+            witness.clone(),
+            1,
+            with_bookings(&counter, &witness),
+        )
+        .await
+        .unwrap();
         let all = async {
             let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             first.until("turn.parked").await;
@@ -275,7 +288,9 @@ async fn abort_undo_survives_crashes() {
         deaths += 1;
         first.die(&memory).await;
         let second =
-            live_with(Arc::new(memory), lines(), witness.clone(), 2, desk(&counter, &witness)).await.unwrap();
+            live_with(Arc::new(memory), lines(), witness.clone(), 2, with_bookings(&counter, &witness))
+                .await
+                .unwrap();
         let turn = second.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
         if !second.facts().await.iter().any(|fact| matches!(fact, Fact::CancelRequested { .. })) {
             second.until("turn.parked").await;

@@ -76,7 +76,7 @@ async fn metrics(
     security(("key" = ["read"])))]
 async fn whoami(caller: Caller<Reads>) -> ApiResult<Json<CallerIdentity>> {
     let access = caller.runtime.access();
-    let org = caller.runtime.store().org(access.reach.home()).await?;
+    let org = caller.runtime.store().org(access.visibility.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
     Ok(Json(CallerIdentity { org: org.id, name: org.name.to_string(), by, scopes }))
 }

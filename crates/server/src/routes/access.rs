@@ -31,7 +31,7 @@ async fn keys(
     State(shared): State<ServerState>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ApiKeyResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "keys");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "keys");
     let (after, limit) =
         list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
@@ -55,7 +55,7 @@ async fn create(
             let org = operator.find_org(&named).await?;
             (operator, org)
         }
-        None => (caller.runtime.clone(), caller.runtime.access().reach.home()),
+        None => (caller.runtime.clone(), caller.runtime.access().visibility.home()),
     };
     let key = runtime.issue_key(ApiKeyGrant { org, by, scopes, expires }).await?;
     Ok((StatusCode::CREATED, Json(IssuedApiKey { id: key.id, key: key.reveal() })))
@@ -80,7 +80,7 @@ async fn audit(
     QueryParams(AuditParams { after, since, limit, cursor }): QueryParams<AuditParams>,
 ) -> ApiResult<Json<ListPage<AuditEntryResource>>> {
     let limit = list_page::page_limit(limit, &shared.http.limits)?;
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "audit");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "audit");
     let after = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(after).unwrap_or(0);
     let range = AuditRange { after, since: Millis(since.unwrap_or(0)), limit: limit + 1 };
     let mut rows = caller.runtime.store().audit(range).await?;

@@ -112,7 +112,7 @@ async fn configs(
     PathParam(kind): PathParam<ConfigKind>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "configs");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "configs");
     let (after, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     let outlast_ports::page::Page { items, next } =
         caller.runtime.store().configs_after(kind, after, limit).await?;
@@ -180,12 +180,12 @@ async fn put(
     JsonBody(body): JsonBody<Value>,
 ) -> ApiResult<ConfigResponse> {
     let runtime = &caller.runtime;
-    let kept = match expected_version(&caller, &headers, kind, &name).await? {
+    let saved = match expected_version(&caller, &headers, kind, &name).await? {
         Some(last) => runtime.replace_config(kind, name, body, last).await?,
         None => runtime.put_config(kind, name, body).await?,
     };
-    let note = effect_note(&kept, runtime.access().reach.home(), shared.home);
-    Ok(config_response(kept.config, note))
+    let note = effect_note(&saved, runtime.access().visibility.home(), shared.home);
+    Ok(config_response(saved.config, note))
 }
 
 /// Delete a configuration.
@@ -232,9 +232,9 @@ async fn expected_version(
 }
 
 /// Returns a note for the caller if the saved configuration has no effect on this server.
-fn effect_note(kept: &SavedConfig, org: OrgId, home: OrgId) -> Option<String> {
-    let name = &kept.config.name;
-    match kept.counts {
+fn effect_note(saved: &SavedConfig, org: OrgId, home: OrgId) -> Option<String> {
+    let name = &saved.config.name;
+    match saved.counts {
         ConfigEffect::Here => None,
         ConfigEffect::Hidden => Some(format!(
             "it is stored, but does not answer here: this server was started with its own agent `{name}`"
@@ -283,7 +283,7 @@ async fn versions(
     PathParams(kind, TextParam(name)): PathParams<ConfigKind, TextParam>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "versions");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "versions");
     let (before, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     let page = caller.runtime.store().config_versions_before(kind, name.clone(), before, limit).await?;
     if before.is_none() && page.items.is_empty() {

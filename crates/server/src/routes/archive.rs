@@ -176,7 +176,7 @@ async fn rerun(
     let slot = shared.reruns.acquire()?;
     let (is_live, detail, now) = (is_live(&changes), audit_summary(&changes), runtime.now());
     runtime.store().note_rerun(RerunAudit { session, is_live, detail, now }).await?;
-    let org = runtime.store().org(runtime.access().reach.home()).await?;
+    let org = runtime.store().org(runtime.access().visibility.home()).await?;
     let mut export =
         Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
     let mut archive = Vec::new();

@@ -36,7 +36,7 @@ async fn list(
     PathParam(session): PathParam<SessionId>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<AttachmentResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "attachments");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "attachments");
     let (after, limit) =
         list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(

@@ -143,7 +143,7 @@ async fn of_session(
 ) -> ApiResult<Json<ListPage<EffectResource>>> {
     let store = caller.runtime.store();
     let limit = list_page::page_limit(limit, &shared.http.limits)?;
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "effects");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "effects");
     let from = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
     let mut turns = store.turns(session, from, limit + 1).await?;
     let next = turns.get(limit).map(|next| list_page::encode_cursor(&next.index, &cursors));

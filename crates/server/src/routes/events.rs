@@ -52,11 +52,11 @@ async fn of_session(
     let after = resume_position(&find, &headers)?.unwrap_or(0);
     if !wants_stream(&headers) {
         let paged = PageSource::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
-        return page(&caller.runtime, &shared, paged, (find, after)).await;
+        return page(&caller.runtime, &shared, paged, find, after).await;
     }
     let whose = (view.org, session);
-    let join = || shared.broadcasts.join(&shared.http.runtime, &shared.http.limits, (whose, view.last.seq));
-    let joined = SessionReader::new(&caller.runtime, (session, Seq(after)), join);
+    let join = || shared.broadcasts.join(&shared.http.runtime, &shared.http.limits, whose, view.last.seq);
+    let joined = SessionReader::new(&caller.runtime, session, Seq(after), join);
     stream(caller.runtime, &shared, StreamSource::Session(Box::new(joined)), find)
 }
 
@@ -82,7 +82,7 @@ async fn of_all(
     };
     let feed = Box::new(caller.runtime.feed(FeedCursor(after)));
     if !wants_stream(&headers) {
-        return page(&caller.runtime, &shared, PageSource::All(feed), (find, after)).await;
+        return page(&caller.runtime, &shared, PageSource::All(feed), find, after).await;
     }
     stream(caller.runtime, &shared, StreamSource::All(feed), find)
 }
@@ -124,13 +124,14 @@ async fn page(
     runtime: &Runtime,
     shared: &ServerState,
     paged: PageSource,
-    (find, after): (EventParams, u64),
+    find: EventParams,
+    after: u64,
 ) -> ApiResult<Response> {
     let patience = list_page::wait_limit(find.wait, &shared.http.limits)?;
     let limit = list_page::page_limit(find.limit, &shared.http.limits)?;
-    let wish =
+    let limits =
         EventPageLimits { after, limit, examined_max: shared.http.limits.searched, wait_time: patience };
-    let page = read_page(runtime, paged, event_filter(find), wish).await?;
+    let page = read_page(runtime, paged, event_filter(find), limits).await?;
     Ok(Json(page).into_response())
 }
 

@@ -26,7 +26,7 @@ async fn list(
     State(shared): State<ServerState>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<GrantResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "grants");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "grants");
     let (after, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
 }

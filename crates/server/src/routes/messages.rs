@@ -78,7 +78,7 @@ async fn list(
     let session = store.session(id).await?;
     let head = find.head.as_deref().unwrap_or(MAIN_HEAD);
     let stands_at = session.heads.iter().find_map(|(name, at)| (name == head).then_some(*at)).flatten();
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "messages");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "messages");
     let MessagePosition { mut until, mut before, .. } = start_position(find.cursor.as_deref(), id, &cursors)?;
     let goes_on =
         |until, before| Some(list_page::encode_cursor(&MessagePosition { of: id, until, before }, &cursors));

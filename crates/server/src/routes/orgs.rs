@@ -33,7 +33,7 @@ async fn orgs(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<OrgResource>>> {
     let runtime = caller.operator(&shared.http, OPERATOR_ONLY)?;
-    let cursors = CursorSigner::of(&shared.secret, runtime.access().reach, "orgs");
+    let cursors = CursorSigner::of(&shared.secret, runtime.access().visibility, "orgs");
     let (after, limit) =
         list_page::read(&most.or_max_limit(&shared.http.limits), &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(runtime.store().orgs_after(after, limit).await?, &cursors)))

@@ -39,7 +39,7 @@ async fn search(
     QueryParams(query): QueryParams<SearchParams>,
 ) -> ApiResult<Json<ListPage<SearchHit>>> {
     let limit = list_page::page_limit(query.limit, &shared.http.limits)?;
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "search");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "search");
     let before = list_page::cursor_position(query.cursor.as_deref(), &cursors)?
         .map(|place| position(&place))
         .transpose()?;

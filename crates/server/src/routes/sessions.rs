@@ -42,7 +42,7 @@ async fn list(
 ) -> ApiResult<Json<ListPage<SessionResource>>> {
     let store = caller.runtime.store().as_ref();
     let limit = list_page::page_limit(find.limit, &shared.http.limits)?;
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "sessions");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "sessions");
     let before = list_page::cursor_position(find.cursor.as_deref(), &cursors)?;
     let before = before.map(|place| place.parse::<SessionId>()).transpose()?;
     let state = find.state.as_deref().map(parse_state).transpose()?;
@@ -58,7 +58,7 @@ async fn list(
     }
     let last_end = find.last_end.as_deref().map(str::parse).transpose()?;
     let filter = SessionFilter { state, last_end, text: find.search.filter(|text| !text.is_empty()) };
-    let found = session_list::page(store, &filter, before, (limit, shared.http.limits.searched)).await?;
+    let found = session_list::page(store, &filter, before, limit, shared.http.limits.searched).await?;
     let next = found.before.map(|before| cursors.sign(&before.to_string()));
     Ok(Json(ListPage { items: found.sessions.into_iter().map(SessionResource::from).collect(), next }))
 }

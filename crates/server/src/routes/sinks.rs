@@ -58,7 +58,7 @@ async fn deliveries(
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<DeliveryResource>>> {
     let runtime = caller.operator(&shared.http, OPERATOR_ONLY)?;
-    let cursors = CursorSigner::of(&shared.secret, runtime.access().reach, "deliveries");
+    let cursors = CursorSigner::of(&shared.secret, runtime.access().visibility, "deliveries");
     let (after, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(runtime.store().deliveries_after(name, after, limit).await?, &cursors)))
 }

@@ -59,7 +59,7 @@ async fn list(
     QueryParams(TurnListParams { from, limit, cursor }): QueryParams<TurnListParams>,
 ) -> ApiResult<Json<ListPage<TurnResource>>> {
     let limit = list_page::page_limit(limit, &shared.http.limits)?;
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "turns");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "turns");
     let from = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
     let mut turns = caller.runtime.store().turns(session, from, limit + 1).await?;
     let next = turns.get(limit).map(|next| list_page::encode_cursor(&next.index, &cursors));

@@ -52,7 +52,7 @@ async fn approvals(
     QueryParams(PageParams { limit, cursor }): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<ApprovalResource>>> {
     let limit = list_page::page_limit(limit, &shared.http.limits)?;
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "approvals");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "approvals");
     let after: Option<ApprovalCursor> = list_page::decode_cursor(cursor.as_deref(), &cursors)?;
     let (pending, next) =
         caller.runtime.approvals().pending_after(after, limit, caller.runtime.now()).await?;
@@ -97,7 +97,7 @@ async fn unknown(
     State(shared): State<ServerState>,
     QueryParams(most): QueryParams<PageParams>,
 ) -> ApiResult<Json<ListPage<UnknownCallResource>>> {
-    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "unknown");
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().visibility, "unknown");
     let (after, limit) = list_page::read(&most, &cursors, &shared.http.limits)?;
     Ok(Json(list_page::of_store(caller.runtime.store().unknown_after(after, limit).await?, &cursors)))
 }

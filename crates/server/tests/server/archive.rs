@@ -53,13 +53,13 @@ async fn rerun_is_audited_and_live_calls_need_operate() {
     let (run, operate) = (stage.key("acme", "run").await, stage.key("acme", "operate").await);
     let say = stage.request("POST", "/v1/turns?wait=20").key(&run).json(&json!({ "text": "hello" }));
     let session = say.send().await.ok()["session"].as_str().unwrap().to_owned();
-    let rerun = |key: &str, wish: Value| {
-        stage.request("POST", &format!("/v1/sessions/{session}/rerun")).key(key).json(&wish).send()
+    let rerun = |key: &str, options: Value| {
+        stage.request("POST", &format!("/v1/sessions/{session}/rerun")).key(key).json(&options).send()
     };
     let plain = rerun(&run, json!({ "model": "rehearsal/agent" })).await.ok();
     assert_eq!(plain, json!({ "org": "acme", "live": false }));
-    for wish in [json!({ "live": true }), json!({ "run_at_most_once": true })] {
-        let refused = rerun(&run, wish).await;
+    for options in [json!({ "live": true }), json!({ "run_at_most_once": true })] {
+        let refused = rerun(&run, options).await;
         assert_eq!((refused.status, refused.code().as_str()), (403, "access.denied"));
     }
     assert_eq!(rerun(&operate, json!({ "live": true, "prompt": "Be brief." })).await.ok()["live"], true);

@@ -110,7 +110,7 @@ impl Request {
         let request = self.header("connection", "close");
         let (method, path) = (request.method.clone(), request.path.clone());
         let answer = tokio::task::spawn_blocking(move || whole(&mut request.open())).await.unwrap();
-        check_told(&method, &path, &answer);
+        check_documented(&method, &path, &answer);
         answer
     }
 
@@ -166,7 +166,7 @@ impl Download {
 }
 
 /// Checks that the OpenAPI document lists the status of an answer. Runs for every answer of every test.
-fn check_told(method: &str, path: &str, answer: &Answer) {
+fn check_documented(method: &str, path: &str, answer: &Answer) {
     static DOCUMENT: LazyLock<Value> =
         LazyLock::new(|| serde_json::to_value(outlast_server::document()).unwrap());
     let path: Vec<&str> = path.split('?').next().unwrap_or_default().split('/').collect();
@@ -187,8 +187,8 @@ fn check_told(method: &str, path: &str, answer: &Answer) {
     if answer.header("x-request-id").is_none() {
         return;
     }
-    let told = operation["responses"].get(answer.status.to_string());
-    assert!(told.is_some(), "{method} {route} does not tell of this: {answer:?}");
+    let documented = operation["responses"].get(answer.status.to_string());
+    assert!(documented.is_some(), "{method} {route} does not tell of this: {answer:?}");
 }
 
 /// An open event stream.

@@ -31,7 +31,7 @@ const PNG: &str =
 const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAAAA==";
 
 /// The tools, resources and prompts that the suite expects.
-struct Wanted {
+struct ConformanceServer {
     /// Whether clients may subscribe to resources, as in revisions before the newest.
     subscribes: bool,
 }
@@ -117,8 +117,10 @@ fn round(
             .find(|round| named(*round) == state)
             .ok_or_else(|| ErrorData::invalid_params("the state is not one of ours", None))?,
     };
-    let told = |key: &&str| responses.and_then(|told| told.get(*key)).filter(|told| told.is_object());
-    let next = if all[at].iter().all(|key| told(key).is_some()) { at + 1 } else { at };
+    let documented = |key: &&str| {
+        responses.and_then(|documented| documented.get(*key)).filter(|documented| documented.is_object())
+    };
+    let next = if all[at].iter().all(|key| documented(key).is_some()) { at + 1 } else { at };
     let Some(wanted) = all.get(next) else {
         return Ok(Err(format!("state-ok {}", json!(responses))));
     };
@@ -202,7 +204,7 @@ fn form(tool: &str) -> Value {
     }
 }
 
-impl Wanted {
+impl ConformanceServer {
     /// Asks the user of the client and returns the outcome.
     async fn ask(
         &self,
@@ -253,7 +255,7 @@ impl Wanted {
     }
 }
 
-impl ServerHandler for Wanted {
+impl ServerHandler for ConformanceServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_prompts().enable_completions().enable_tools();
         let mut capabilities = capabilities.enable_resources().build();
@@ -491,7 +493,7 @@ fn need(folder: &str) -> PathBuf {
 }
 
 /// Runs a suite. Its output must contain `says`, because a suite that runs nothing would also succeed.
-async fn check(wanted: Wanted, suite: &str, scenarios: &[&str], says: &str) {
+async fn check(wanted: ConformanceServer, suite: &str, scenarios: &[&str], says: &str) {
     let outlast = Outlast::ephemeral().start().await.unwrap();
     let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
     let server = Server::bind(outlast.runtime(), "127.0.0.1:0".parse().unwrap(), ann).await.unwrap();
@@ -506,9 +508,9 @@ async fn check(wanted: Wanted, suite: &str, scenarios: &[&str], says: &str) {
         .args(scenarios)
         .output();
     let output = run.await.unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.contains(says), "{told}");
+    let documented = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{documented}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(documented.contains(says), "{documented}");
     drop(stop);
     task.await.unwrap().unwrap();
     outlast.shut_down().await;
@@ -516,7 +518,7 @@ async fn check(wanted: Wanted, suite: &str, scenarios: &[&str], says: &str) {
 
 #[tokio::test]
 async fn mcp_conformance_suite_passes() {
-    let wanted = Wanted { subscribes: true };
+    let wanted = ConformanceServer { subscribes: true };
     check(wanted, "mcp-conformance", &["--suite", "all"], "Total: 46 passed, 0 failed").await;
 }
 
@@ -524,7 +526,7 @@ async fn mcp_conformance_suite_passes() {
 /// that this server does not have, and those that its own reference implementation does not pass yet.
 #[tokio::test]
 async fn newest_mcp_conformance_suite_passes() {
-    let wanted = Wanted { subscribes: false };
+    let wanted = ConformanceServer { subscribes: false };
     let says = "✓ input-required-result-validate-input: 3 passed, 0 failed";
     check(wanted, "mcp-conformance-next", &["--requirements", "2026-07-28"], says).await;
 }

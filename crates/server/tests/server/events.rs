@@ -43,7 +43,7 @@ async fn reader_continues_after_a_server_restart() {
     let path = format!("/v1/sessions/{}/events", receipt["session"].as_str().unwrap());
     let (first, _) = stage.request("GET", &path).stream().await.until(ended).await;
     let (file, dir) = (stage.path(), stage.stop().await);
-    let stage = Stage::on(&file, |door| door, ServerLimits::default()).await;
+    let stage = Stage::on(&file, |policy| policy, ServerLimits::default()).await;
     stage.say("ann", "two").await;
     let last = first.last().unwrap().id.unwrap().to_string();
     let rest = stage.request("GET", &path).header("last-event-id", &last).stream().await.until(ended).await.0;
@@ -83,14 +83,14 @@ async fn hundred_readers_of_one_session_see_equal_events() {
         streams.push(stage.request("GET", &path).stream().await);
     }
     let turn = stage.say("ann", "slowly").await["turn"].clone();
-    let mut told = Vec::new();
+    let mut by_start = Vec::new();
     for (n, stream) in streams.into_iter().enumerate() {
         let turn = turn.clone();
-        told.push((n % 7, stream.until(move |event| ended(event) && event.data["turn"] == turn).await.0));
+        by_start.push((n % 7, stream.until(move |event| ended(event) && event.data["turn"] == turn).await.0));
     }
-    let (_, whole) = told[0].clone();
+    let (_, whole) = by_start[0].clone();
     assert!(whole.iter().filter(|event| event.name == "live").count() > 3);
-    for (after, events) in told {
+    for (after, events) in by_start {
         let expected: Vec<&Event> =
             whole.iter().filter(|event| event.id.is_none_or(|id| id > after as u64)).collect();
         assert_eq!(events.iter().collect::<Vec<_>>(), expected);
@@ -144,7 +144,7 @@ async fn events_are_filtered_by_turn_type_and_agent() {
 #[tokio::test]
 async fn empty_page_stops_at_the_search_limit() {
     let limits = ServerLimits { searched: 3, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let receipt = stage.say("ann", "one").await;
     let path = format!("/v1/sessions/{}/events?type=turn.ended", receipt["session"].as_str().unwrap());
     let page = stage.get(&format!("{path}&wait=20")).await.ok();
@@ -183,7 +183,7 @@ async fn stream_of_all_sessions_starts_with_new_events() {
 #[tokio::test]
 async fn silent_stream_sends_heartbeats_until_shutdown() {
     let limits = ServerLimits { heartbeat: Duration::from_millis(20), ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let receipt = stage.say("ann", "one").await;
     let path = format!("/v1/sessions/{}/events", receipt["session"].as_str().unwrap());
     let last = stage.get(&path).await.ok()["next"].as_u64().unwrap();
@@ -203,7 +203,7 @@ async fn silent_stream_sends_heartbeats_until_shutdown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn filtered_events_do_not_stop_heartbeats() {
     let limits = ServerLimits { heartbeat: Duration::from_millis(400), ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let receipt = stage.say("ann", "one").await;
     let one = format!("/v1/sessions/{}/events?type=none", receipt["session"].as_str().unwrap());
     let streams = [one.as_str(), "/v1/events?type=none"].map(|path| stage.request("GET", path).stream());
@@ -236,7 +236,7 @@ async fn unmapped_calls_do_not_stop_compat_heartbeats() {
     let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
     let builder = Outlast::at(dir.path().join("outlast.db")).provider(model).tool(moment);
     let limits = ServerLimits { heartbeat: Duration::from_millis(400), ..ServerLimits::default() };
-    let stage = Stage::built(builder, |door| door, limits).await;
+    let stage = Stage::built(builder, |policy| policy, limits).await;
     let chat =
         json!({ "model": "assistant", "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
     let raw = stage.request("POST", "/openai/v1/chat/completions").json(&chat).stream().await.raw().await;
@@ -322,7 +322,7 @@ async fn a_revoked_key_loses_its_running_downloads() {
 #[tokio::test]
 async fn streams_of_a_caller_are_limited() {
     let limits = ServerLimits { streams_per_caller: 2, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let open = || stage.request("GET", "/v1/events").stream();
     let (one, two) = (open().await, open().await);
     let refused = stage.request("GET", "/v1/events").header("accept", "text/event-stream").send().await;
@@ -335,7 +335,7 @@ async fn streams_of_a_caller_are_limited() {
 #[tokio::test]
 async fn waiting_caller_leaves_capacity_for_others() {
     let limits = ServerLimits { requests_per_caller: 2, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let key = stage.key("default", "read").await;
     let wait = || tokio::spawn(stage.request("GET", "/v1/events?wait=2").send());
     let waiting = [wait(), wait()];

@@ -16,9 +16,9 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 /// A sink that passes on its outputs.
-struct Ear(mpsc::UnboundedSender<SinkOutput>);
+struct ForwardingSink(mpsc::UnboundedSender<SinkOutput>);
 
-impl Sink for Ear {
+impl Sink for ForwardingSink {
     fn place(&self) -> String {
         "the test".to_owned()
     }
@@ -32,9 +32,9 @@ impl Sink for Ear {
 }
 
 /// A server that requires a key and whose agent asks before it pays, with the outputs of its sink.
-struct Asked {
+struct ApprovalServer {
     stage: Stage,
-    told: mpsc::UnboundedReceiver<SinkOutput>,
+    outputs: mpsc::UnboundedReceiver<SinkOutput>,
     _dir: TempDir,
 }
 
@@ -43,11 +43,11 @@ fn two() -> ApprovalRequirement {
     ApprovalRequirement { who, approvals: NonZeroU32::new(2), ..ApprovalRequirement::default() }
 }
 
-impl Asked {
+impl ApprovalServer {
     async fn new(ask: ApprovalRequirement) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (ear, told) = mpsc::unbounded_channel();
-        let outlet = SubscribedSink::new("chat", Ear(ear))
+        let (ear, outputs) = mpsc::unbounded_channel();
+        let outlet = SubscribedSink::new("chat", ForwardingSink(ear))
             .unwrap()
             .with_topics([SinkTopic::ApprovalRequested.name()])
             .unwrap();
@@ -55,9 +55,9 @@ impl Asked {
         let rule = Rule::new("ask".parse().unwrap(), PolicyDecision::Ask(ask));
         let rule = Rule { tool: "pay".to_owned(), ..rule };
         let builder = agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] }).sink(outlet);
-        let door = |door: OriginPolicy| OriginPolicy { without_key: None, ..door };
-        let stage = Stage::built(builder, door, ServerLimits::default()).await;
-        Self { stage, told, _dir: dir }
+        let policy = |policy: OriginPolicy| OriginPolicy { without_key: None, ..policy };
+        let stage = Stage::built(builder, policy, ServerLimits::default()).await;
+        Self { stage, outputs, _dir: dir }
     }
 
     /// Makes the agent ask, and returns the links for the approvers.
@@ -65,7 +65,7 @@ impl Asked {
         let key = self.stage.key("default", "run").await;
         let body = json!({ "session_key": "s", "text": "pay" });
         self.stage.request("POST", "/v1/turns").key(&key).json(&body).send().await.ok();
-        let output = self.told.recv().await.unwrap();
+        let output = self.outputs.recv().await.unwrap();
         let OutputEvent::Approval(_, asking) = output.event else { panic!("{output:?}") };
         asking.links
     }
@@ -116,7 +116,7 @@ fn refused(answer: &Answer, status: u16, code: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_link_decides_only_by_its_button() {
-    let mut asked = Asked::new(ApprovalRequirement {
+    let mut asked = ApprovalServer::new(ApprovalRequirement {
         reason: Some("it is <money>".into()),
         ..ApprovalRequirement::default()
     })
@@ -148,7 +148,7 @@ async fn approval_link_decides_only_by_its_button() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn used_link_shows_the_earlier_decision() {
-    let mut asked = Asked::new(ApprovalRequirement::default()).await;
+    let mut asked = ApprovalServer::new(ApprovalRequirement::default()).await;
     let links = asked.asked().await.remove(0);
     let denied = asked.form("POST", &links.deny, "reason=not+this+month%21").await;
     assert_eq!(denied.status, 200, "{denied:?}");
@@ -163,7 +163,7 @@ async fn used_link_shows_the_earlier_decision() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_approver_has_own_links_and_one_vote() {
-    let mut asked = Asked::new(two()).await;
+    let mut asked = ApprovalServer::new(two()).await;
     let links = asked.asked().await;
     let names: Vec<String> = links.iter().map(|links| links.by.to_string()).collect();
     assert_eq!(names, ["person:ann", "person:bob"]);
@@ -179,7 +179,7 @@ async fn each_approver_has_own_links_and_one_vote() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edited_arguments_invalidate_an_approval_link() {
-    let mut asked = Asked::new(two()).await;
+    let mut asked = ApprovalServer::new(two()).await;
     let links = asked.asked().await;
     let runtime = asked.stage.outlast.operator();
     let runtime = runtime.runtime();
@@ -196,7 +196,7 @@ async fn edited_arguments_invalidate_an_approval_link() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn altered_expired_or_agent_links_are_rejected() {
-    let mut asked = Asked::new(two()).await;
+    let mut asked = ApprovalServer::new(two()).await;
     let links = asked.asked().await;
     let store = asked.stage.outlast.operator();
     let store = store.runtime().store().clone();
@@ -231,7 +231,7 @@ async fn altered_expired_or_agent_links_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_origin_cannot_submit_an_approval_link() {
-    let mut asked = Asked::new(ApprovalRequirement::default()).await;
+    let mut asked = ApprovalServer::new(ApprovalRequirement::default()).await;
     let links = asked.asked().await.remove(0);
     let path = links.approve.strip_prefix("https://agents.example").unwrap();
     let request = asked.stage.request("POST", path).header("origin", "https://evil.example");

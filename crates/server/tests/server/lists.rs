@@ -7,9 +7,9 @@ use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 
 /// A sink that rejects everything permanently.
-struct Wall;
+struct RejectingSink;
 
-impl Sink for Wall {
+impl Sink for RejectingSink {
     fn place(&self) -> String {
         "a wall".to_owned()
     }
@@ -103,8 +103,8 @@ async fn every_list_pages_to_its_end() {
         RateLimit::new(name.parse().unwrap(), "pay", 1_000.try_into().unwrap(), RatePeriod::Second)
     };
     let builder = stage::with_hang(&dir.path().join("outlast.db")).rates(["a", "b", "c"].map(rate));
-    let builder = builder.sink(SubscribedSink::new("clerk", Wall).unwrap());
-    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let builder = builder.sink(SubscribedSink::new("clerk", RejectingSink).unwrap());
+    let stage = Stage::built(builder, |policy| policy, ServerLimits::default()).await;
     let session = furnished(&stage).await;
     given_up(&stage).await;
     let lists = lists();

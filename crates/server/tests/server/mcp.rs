@@ -67,8 +67,8 @@ async fn mcp_session_belongs_to_its_opener() {
         |key: &str, session: &str| post(&stage, &ready).key(key).header("mcp-session-id", session).send();
     assert_eq!(go_on(&acme, &opened).await.status, 202);
     let (theirs, nobodys) = (go_on(&bolt, &opened).await, go_on(&bolt, "never-given-out").await);
-    let told = |answer: &Answer| (answer.code(), answer.json()["detail"].clone());
-    assert_eq!((theirs.status, told(&theirs)), (404, told(&nobodys)));
+    let problem = |answer: &Answer| (answer.code(), answer.json()["detail"].clone());
+    assert_eq!((theirs.status, problem(&theirs)), (404, problem(&nobodys)));
     for method in ["GET", "DELETE"] {
         let request = stage.request(method, "/mcp").header("accept", "text/event-stream");
         let answer = request.key(&bolt).header("mcp-session-id", &opened).send().await;
@@ -81,7 +81,7 @@ async fn mcp_session_belongs_to_its_opener() {
 #[tokio::test]
 async fn mcp_sessions_are_limited_in_total() {
     let limits = ServerLimits { mcp_sessions: 2, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let first = session(&post(&stage, &hello()).send().await);
     assert_eq!(post(&stage, &hello()).send().await.status, 200);
     let refused = post(&stage, &hello()).send().await;
@@ -111,7 +111,7 @@ async fn mcp_sessions_are_limited_per_caller() {
 #[tokio::test]
 async fn mcp_response_counts_as_a_stream() {
     let limits = ServerLimits { streams_per_caller: 1, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let stream = stage.request("GET", "/v1/events").stream().await;
     let refused = post(&stage, &hello()).send().await;
     assert_eq!((refused.status, refused.code().as_str()), (429, "caller.busy"));
@@ -122,7 +122,7 @@ async fn mcp_response_counts_as_a_stream() {
 #[tokio::test]
 async fn mcp_messages_obey_the_body_limits() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "x".repeat(2_000) });
     assert_eq!(post(&stage, &large).send().await.status, 413);
     let twice = r#"{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "ping"}"#;
@@ -144,13 +144,13 @@ async fn recovered_stuck_turn_is_reported_as_it_ended() {
     let path = dir.path().join("outlast.db");
 
     let without = Outlast::at(&path).provider(silent());
-    let stage = Stage::built(without, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(without, |policy| policy, ServerLimits::default()).await;
     stage.post(&completion, &json!({ "ok": "late" })).await.ok();
     let stuck = called(&stage, &json!({ "turn": turn })).await;
     assert_eq!(stuck["structuredContent"]["status"], "stuck", "{stuck}");
     stage.stop().await;
 
-    let stage = Stage::on(&path, |door| door, ServerLimits::default()).await;
+    let stage = Stage::on(&path, |policy| policy, ServerLimits::default()).await;
     stage.request("POST", &format!("/v1/turns/{turn}/retry")).send().await.ok();
     let over = called(&stage, &json!({ "turn": turn })).await;
     assert_eq!((&over["structuredContent"]["status"], text(&over)), (&json!("answered"), "late"), "{over}");
@@ -173,13 +173,13 @@ async fn client_user_is_asked_with_reason_when_eligible() {
         (agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] }), dir)
     };
     let (bobs, _dir) = with(ask(None));
-    let stage = Stage::built(bobs, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(bobs, |policy| policy, ServerLimits::default()).await;
     let waits = &called(&stage, &json!({ "message": "pay" })).await["structuredContent"]["waits"][0];
     assert_eq!((&waits["who"], &waits["reason"]), (&json!(["bob"]), &json!("It is money.")));
     stage.stop().await;
 
     let (by_now_anns, _dir) = with(ask(Some(Box::new(escalate))));
-    let stage = Stage::built(by_now_anns, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(by_now_anns, |policy| policy, ServerLimits::default()).await;
     let turn = stage.park("s", "pay").await["turn"].clone();
     while stage.get("/v1/approvals").await.ok()["items"][0]["escalated"] != true {
         tokio::task::yield_now().await;

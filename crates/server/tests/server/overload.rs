@@ -46,12 +46,12 @@ fn post(address: SocketAddr, body: &[u8]) -> std::io::Result<(u16, String)> {
 
 /// The answers that clients got.
 #[derive(Default)]
-struct Told {
+struct SeenAnswers {
     statuses: BTreeMap<(u16, String), usize>,
     receipts: Vec<TurnId>,
 }
 
-fn client(number: usize, address: SocketAddr, until: Instant, told: &Mutex<Told>) {
+fn client(number: usize, address: SocketAddr, until: Instant, seen: &Mutex<SeenAnswers>) {
     let mut padded = format!("{{\"session_key\": \"{}\", \"text\": \"hello\"}}", number % 8).into_bytes();
     if number.is_multiple_of(4) {
         padded.resize(PADDING, b' ');
@@ -59,11 +59,11 @@ fn client(number: usize, address: SocketAddr, until: Instant, told: &Mutex<Told>
     while Instant::now() < until {
         let Ok((status, body)) = post(address, &padded) else { continue };
         let answer: Value = serde_json::from_str(&body).unwrap_or_default();
-        let mut told = told.lock().unwrap();
+        let mut seen = seen.lock().unwrap();
         let code = answer["code"].as_str().unwrap_or_default().to_owned();
-        *told.statuses.entry((status, code)).or_default() += 1;
+        *seen.statuses.entry((status, code)).or_default() += 1;
         if (200..300).contains(&status) {
-            told.receipts.push(answer["turn"].as_str().unwrap().parse().unwrap());
+            seen.receipts.push(answer["turn"].as_str().unwrap().parse().unwrap());
         }
     }
 }
@@ -79,8 +79,8 @@ async fn overload_refuses_excess_and_loses_no_accepted_input() {
         bodies_bytes: 4 << 20,
         ..ServerLimits::default()
     };
-    let stage = Stage::built(builder, |door| door, limits).await;
-    let (address, told) = (stage.address, Arc::new(Mutex::new(Told::default())));
+    let stage = Stage::built(builder, |policy| policy, limits).await;
+    let (address, seen) = (stage.address, Arc::new(Mutex::new(SeenAnswers::default())));
     let (over, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let before = resident();
     let watching = std::thread::spawn({
@@ -95,9 +95,9 @@ async fn overload_refuses_excess_and_loses_no_accepted_input() {
     let until = Instant::now() + Duration::from_secs(5);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let told = told.clone();
+            let seen = seen.clone();
             let small = std::thread::Builder::new().stack_size(256 << 10);
-            small.spawn(move || client(number, address, until, &told)).unwrap()
+            small.spawn(move || client(number, address, until, &seen)).unwrap()
         })
         .collect();
     let joined = tokio::task::spawn_blocking(move || {
@@ -107,11 +107,11 @@ async fn overload_refuses_excess_and_loses_no_accepted_input() {
     over.store(true, Ordering::SeqCst);
     watching.join().unwrap();
 
-    let Told { statuses, receipts } = std::mem::take(&mut *told.lock().unwrap());
+    let SeenAnswers { statuses, receipts } = std::mem::take(&mut *seen.lock().unwrap());
     let codes: Vec<(u16, &str)> = statuses.keys().map(|(status, code)| (*status, code.as_str())).collect();
     let allowed = [(0, ""), (202, ""), (429, "queue.full"), (503, "server.busy")];
-    assert!(codes.iter().all(|told| allowed.contains(told)), "{statuses:?}");
-    assert!([(202, ""), (503, "server.busy")].iter().all(|told| codes.contains(told)), "{statuses:?}");
+    assert!(codes.iter().all(|seen| allowed.contains(seen)), "{statuses:?}");
+    assert!([(202, ""), (503, "server.busy")].iter().all(|seen| codes.contains(seen)), "{statuses:?}");
     for turn in &receipts {
         let end = stage.outlast.runtime().outcome(*turn).await.unwrap();
         assert!(matches!(end, TurnEnd::Answered { .. }), "{turn}: {end:?}");
@@ -129,7 +129,7 @@ async fn excess_session_input_is_refused_and_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Limits { queued_inputs: 2, ..Limits::default() };
     let builder = agent(&dir.path().join("outlast.db")).limits(queue);
-    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(builder, |policy| policy, ServerLimits::default()).await;
     let parked = stage.park("ann", "later").await;
     let input = json!({ "session_key": "ann", "text": "hello" });
     let send = || stage.post("/v1/turns", &input);
@@ -145,7 +145,7 @@ async fn excess_session_input_is_refused_and_not_stored() {
 #[tokio::test]
 async fn excess_connection_is_refused_with_retry_after() {
     let limits = ServerLimits { connections: 2, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let waits = || tokio::spawn(stage.request("GET", "/v1/events?wait=3").send());
     let waiting = [waits(), waits()];
     let refused = loop {
@@ -182,18 +182,18 @@ async fn idle_connections_make_room_for_new_clients() {
         header_wait: Duration::from_hours(1),
         ..ServerLimits::default()
     };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let address = stage.address;
     let whole = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n").into_bytes();
     // Some send nothing, some send part of a head, and some were answered and kept alive.
-    let mut kept: Vec<TcpStream> = Vec::new();
+    let mut streams: Vec<TcpStream> = Vec::new();
     for number in 0..24 {
         let sent = match number % 3 {
             0 => &b""[..],
             1 => &whole[..20],
             _ => &whole[..],
         };
-        kept.push(connected(address, sent));
+        streams.push(connected(address, sent));
     }
     let began = Instant::now();
     for _ in 0..16 {
@@ -201,7 +201,7 @@ async fn idle_connections_make_room_for_new_clients() {
     }
     assert!(began.elapsed() < Duration::from_secs(20), "took {:?}", began.elapsed());
     // The longest idle connection was closed.
-    assert_eq!(kept[0].read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(streams[0].read(&mut [0; 1]).unwrap(), 0);
     stage.stop().await;
 }
 
@@ -223,7 +223,7 @@ async fn evicted_client_that_never_reads_is_cut_off() {
         header_wait: Duration::from_hours(1),
         ..ServerLimits::default()
     };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let silent = never_reads(stage.address).await;
     assert_eq!(stage.get("/v1/sessions").await.status, 200);
     drop(silent);
@@ -279,7 +279,7 @@ async fn ambiguous_requests_are_refused() {
 #[tokio::test]
 async fn excess_request_is_refused_but_health_check_answers() {
     let limits = ServerLimits { requests_at_once: 1, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let waiting = tokio::spawn(stage.request("GET", "/v1/events?wait=2").send());
     let refused = loop {
         let answer = stage.get("/v1/sessions").await;
@@ -318,7 +318,7 @@ async fn download_that_is_never_read_is_cut_off() {
         write_wait: Duration::from_millis(200),
         ..ServerLimits::default()
     };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let file = large_file(&stage).await;
     let silent = stage.request("GET", &file).download().await;
     assert_eq!(stage.get("/v1/sessions").await.status, 200);
@@ -330,7 +330,7 @@ async fn download_that_is_never_read_is_cut_off() {
 #[tokio::test]
 async fn downloads_of_a_caller_are_limited() {
     let limits = ServerLimits { streams_per_caller: 2, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let file = large_file(&stage).await;
     let export = file.split_once("/attachments").unwrap().0.to_owned() + "/export";
     let open = [stage.request("GET", &file).download().await, stage.request("GET", &export).download().await];

@@ -7,7 +7,7 @@ use std::time::Instant;
 #[tokio::test(flavor = "multi_thread")]
 async fn key_over_its_quota_gets_retry_after() {
     let limits = ServerLimits { requests_per_minute: NonZeroU32::new(2), ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let key = stage.key("default", "read").await;
     let ask = || stage.request("GET", "/v1/sessions").key(&key).send();
     let first = ask().await;
@@ -47,7 +47,8 @@ async fn wrong_keys(stage: &Stage) -> [String; 4] {
 async fn invalid_key_limit_does_not_block_valid_keys() {
     let limits =
         ServerLimits { wrong_keys_per_minute: NonZeroU32::new(8).unwrap(), ..ServerLimits::default() };
-    let stage = Stage::with(|door| outlast_server::OriginPolicy { without_key: None, ..door }, limits).await;
+    let stage =
+        Stage::with(|policy| outlast_server::OriginPolicy { without_key: None, ..policy }, limits).await;
     let (good, wrong) = (stage.key("acme", "read").await, wrong_keys(&stage).await);
     let ask = |key: &str| stage.request("GET", "/v1/sessions").key(key).send();
     let mut bodies = Vec::new();

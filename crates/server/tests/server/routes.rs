@@ -308,7 +308,7 @@ async fn denied_turn_names_the_rule_and_its_version() {
     let rules = vec![Rule { at: PolicyPoint::Turn, ..Rule::new("closed".parse().unwrap(), deny) }];
     let policy = Policy { rules };
     let builder = agent(&dir.path().join("outlast.db")).policy(policy.clone());
-    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(builder, |origins| origins, ServerLimits::default()).await;
     let receipt = stage.say("ann", "hello").await;
     let failure = json!({
         "code": "policy.denied",
@@ -327,7 +327,7 @@ async fn failed_attempts_and_decisions_are_listed() {
         vec![at("open", PolicyPoint::Turn), at("asks", PolicyPoint::Model), at("says", PolicyPoint::Output)];
     let policy = Policy { rules };
     let builder = agent(&dir.path().join("outlast.db")).policy(policy.clone());
-    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(builder, |origins| origins, ServerLimits::default()).await;
     let receipt = stage.say("ann", "shaky").await;
     assert_eq!(receipt["end"]["text"], "At last.");
     let path = format!("/v1/turns/{}", receipt["turn"].as_str().unwrap());
@@ -358,7 +358,7 @@ async fn approval_shows_the_rule_reason() {
     let ask = ApprovalRequirement { reason: Some("it is money".into()), ..ApprovalRequirement::default() };
     let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), PolicyDecision::Ask(ask)) };
     let builder = agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] });
-    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(builder, |origins| origins, ServerLimits::default()).await;
     stage.park("ann", "pay").await;
     let question = stage.get("/v1/approvals").await.ok()["items"][0].clone();
     assert_eq!((&question["rule"], &question["reason"]), (&json!("ask"), &json!("it is money")));

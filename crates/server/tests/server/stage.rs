@@ -29,7 +29,7 @@ const SCRIPT: &str = "\
     when wrong\nerror model.rejected the request is wrong
     any\nsay Reply to {{input}}.";
 
-/// Pays somebody.
+/// Pays a person.
 #[tool]
 pub(crate) async fn pay(euros: u32) -> Result<String, Error> {
     Ok(format!("paid {euros}"))
@@ -60,7 +60,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts on a new file. Callers without a key are `person:ann` of the default organisation.
     pub(crate) async fn new() -> Self {
-        Self::with(|door| door, ServerLimits::default()).await
+        Self::with(|policy| policy, ServerLimits::default()).await
     }
 
     /// Requires keys, with no limit on invalid ones.
@@ -73,8 +73,8 @@ impl Stage {
         let limits = ServerLimits { wrong_keys_per_minute: NonZeroU32::MAX, ..limits };
         let dir = tempfile::tempdir().unwrap();
         let builder = with_hang(&dir.path().join("outlast.db"));
-        let door = |door| OriginPolicy { without_key: None, ..door };
-        Self { dir: Some(dir), ..Self::built(builder, door, limits).await }
+        let policy = |policy| OriginPolicy { without_key: None, ..policy };
+        Self { dir: Some(dir), ..Self::built(builder, policy, limits).await }
     }
 
     /// Cancels a turn during a call, so that the outcome of the call is unknown.
@@ -94,28 +94,31 @@ impl Stage {
         request("GET", &format!("{turn}?wait=20")).send().await.ok();
     }
 
-    pub(crate) async fn with(door: impl FnOnce(OriginPolicy) -> OriginPolicy, limits: ServerLimits) -> Self {
+    pub(crate) async fn with(
+        policy: impl FnOnce(OriginPolicy) -> OriginPolicy,
+        limits: ServerLimits,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("outlast.db");
-        Self { dir: Some(dir), ..Self::on(&path, door, limits).await }
+        Self { dir: Some(dir), ..Self::on(&path, policy, limits).await }
     }
 
     /// Starts on a file that may exist.
     pub(crate) async fn on(
         path: &Path,
-        door: impl FnOnce(OriginPolicy) -> OriginPolicy,
+        policy: impl FnOnce(OriginPolicy) -> OriginPolicy,
         limits: ServerLimits,
     ) -> Self {
-        Self::built(agent(path), door, limits).await
+        Self::built(agent(path), policy, limits).await
     }
 
     /// Starts with this runtime.
     pub(crate) async fn built(
         builder: outlast::Builder,
-        door: impl FnOnce(OriginPolicy) -> OriginPolicy,
+        policy: impl FnOnce(OriginPolicy) -> OriginPolicy,
         limits: ServerLimits,
     ) -> Self {
-        Self::serving(builder, |server| server.origin_policy(door).limits(limits)).await
+        Self::serving(builder, |server| server.origin_policy(policy).limits(limits)).await
     }
 
     /// Starts with a server that `set_up` configures.

@@ -12,13 +12,14 @@ use tempfile::TempDir;
 
 /// An agent factory. Builds an agent from its configuration and its harness. If one of them has `pays`, the
 /// agent has the tool `pay` and asks before it pays.
-struct Sewn;
+struct TestAgentFactory;
 
-impl AgentFactory for Sewn {
-    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
+impl AgentFactory for TestAgentFactory {
+    fn plans(&self, stored: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
         let plan = |config: &StoredConfig| {
             let parent = config.body["parent"].as_str();
-            let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
+            let under =
+                stored.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
             let (name, layers) = (config.name.clone(), canonical_json::fingerprint(&said));
             AgentPlan {
@@ -28,7 +29,7 @@ impl AgentFactory for Sewn {
                 make: Box::new(move || sewn(&name, &said)?.into_single_agent()),
             }
         };
-        Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
+        Ok(stored.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
     }
 
     fn check(&self, _: &StoredConfig, _: &[StoredConfig]) -> Result<(), Error> {
@@ -54,8 +55,8 @@ fn sewn(name: &str, said: &[Value]) -> Result<outlast::Builder, Error> {
 
 async fn stage() -> (Stage, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let builder = agent(&dir.path().join("outlast.db")).agent_factory(Sewn);
-    (Stage::built(builder, |door| door, ServerLimits::default()).await, dir)
+    let builder = agent(&dir.path().join("outlast.db")).agent_factory(TestAgentFactory);
+    (Stage::built(builder, |policy| policy, ServerLimits::default()).await, dir)
 }
 
 impl Stage {
@@ -64,7 +65,7 @@ impl Stage {
     }
 
     /// Returns the system prompt of an agent's next turn.
-    async fn told(&self, agent: &str) -> Value {
+    async fn prompt_of(&self, agent: &str) -> Value {
         let said = json!({ "agent": agent, "text": "hello" });
         let turn = self.post("/v1/turns?wait=20", &said).await.ok()["turn"].clone();
         self.get(&format!("/v1/turns/{}/package", turn.as_str().unwrap())).await.ok()["system"].clone()
@@ -78,7 +79,7 @@ async fn stored_agent_answers_and_appears_in_every_list() {
     assert_eq!((early.status, early.code().as_str()), (404, "agent.not_found"));
     let put = stage.put("agent/clerk", json!({ "system": "Sell." })).await;
     assert_eq!((put.header("etag"), put.json().get("note")), (Some("\"1\""), None));
-    assert_eq!(stage.told("clerk").await, "Sell.");
+    assert_eq!(stage.prompt_of("clerk").await, "Sell.");
     let names = |list: &Value, key: &str| -> Vec<String> {
         list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap().to_owned()).collect()
     };
@@ -88,7 +89,7 @@ async fn stored_agent_answers_and_appears_in_every_list() {
         assert!(names(&models["data"], "id").contains(&"clerk".to_owned()), "{models}");
     }
     stage.put("agent/clerk", json!({ "system": "Sell more." })).await.ok();
-    assert_eq!(stage.told("clerk").await, "Sell more.");
+    assert_eq!(stage.prompt_of("clerk").await, "Sell more.");
     stage.stop().await;
 }
 
@@ -115,11 +116,11 @@ async fn invalid_agent_is_rejected_and_not_stored() {
     stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
     let broken = stage.put("agent/clerk", json!({ "model": "nobody/x" })).await;
     assert_eq!((broken.status, broken.code().as_str()), (400, "model.unknown"));
-    let kept = stage.get("/v1/configs/agent/clerk").await;
-    assert_eq!((kept.header("etag"), kept.json().get("note")), (Some("\"1\""), None));
+    let stored = stage.get("/v1/configs/agent/clerk").await;
+    assert_eq!((stored.header("etag"), stored.json().get("note")), (Some("\"1\""), None));
     let late = stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Late." }));
     assert_eq!(late.header("if-match", "\"7\"").send().await.code(), "config.changed");
-    assert_eq!(stage.told("clerk").await, "Sell.");
+    assert_eq!(stage.prompt_of("clerk").await, "Sell.");
     stage.stop().await;
 }
 
@@ -129,7 +130,7 @@ async fn harness_update_changes_agents_and_cannot_break_them() {
     stage.put("harness/base", json!({ "system": "Be kind." })).await.ok();
     stage.put("agent/clerk", json!({ "system": "Sell.", "parent": "base" })).await.ok();
     stage.put("harness/base", json!({ "system": "Be brief." })).await.ok();
-    assert_eq!(stage.told("clerk").await, "Be brief. Sell.");
+    assert_eq!(stage.prompt_of("clerk").await, "Be brief. Sell.");
     let broken = stage.put("harness/base", json!({ "model": "nobody/x" })).await;
     assert_eq!(
         broken.json()["detail"],
@@ -157,7 +158,7 @@ async fn waiting_turn_keeps_its_agent_after_a_replacement() {
     let ended = stage.get(&format!("/v1/turns/{turn}?wait=20")).await.ok();
     assert_eq!(ended["end"]["text"], "paid 5", "{ended}");
     assert_eq!(stage.get(&format!("/v1/turns/{turn}/package")).await.ok()["system"], "Sell.");
-    assert_eq!(stage.told("clerk").await, "Sell nothing.");
+    assert_eq!(stage.prompt_of("clerk").await, "Sell nothing.");
     stage.stop().await;
 }
 
@@ -174,8 +175,8 @@ async fn config_from_another_process_is_loaded_or_reported() {
     while stage.get("/health/ready").await.ok().get("agents_left_out") != Some(&json!(1)) {
         tokio::task::yield_now().await;
     }
-    assert_eq!(stage.told("judge").await, "Judge.");
-    assert_eq!(stage.told("clerk").await, "Sell.");
+    assert_eq!(stage.prompt_of("judge").await, "Judge.");
+    assert_eq!(stage.prompt_of("clerk").await, "Sell.");
     let why = "it cannot be built here, and the previous version answers: model.unknown: no provider serves the model `nobody/x`";
     assert_eq!(stage.get("/v1/configs/agent/clerk").await.ok()["note"], why);
     assert_eq!(stage.get("/v1/configs/agent").await.ok()["items"][0]["note"], why);
@@ -218,6 +219,6 @@ async fn deleted_agent_stops_answering_and_keeps_its_versions() {
     // The condition holds, because the agent was deleted.
     let again = stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell again." }));
     assert_eq!(again.header("if-none-match", "*").send().await.header("etag"), Some("\"3\""));
-    assert_eq!(stage.told("clerk").await, "Sell again.");
+    assert_eq!(stage.prompt_of("clerk").await, "Sell again.");
     stage.stop().await;
 }

@@ -20,8 +20,11 @@ async fn keyless_compat_endpoint_accepts_any_key() {
 #[tokio::test]
 async fn compat_errors_use_the_shape_of_their_api() {
     let stage = Stage::new().await;
-    let stranger = stage.request("GET", "/openai/v1/models").header("host", "evil.example").send().await;
-    assert_eq!((stranger.status, stranger.json()["error"]["code"].as_str()), (403, Some("origin.denied")));
+    let foreign_host = stage.request("GET", "/openai/v1/models").header("host", "evil.example").send().await;
+    assert_eq!(
+        (foreign_host.status, foreign_host.json()["error"]["code"].as_str()),
+        (403, Some("origin.denied"))
+    );
     let nowhere = stage.get("/openai/v1/embeddings").await;
     assert_eq!(
         (nowhere.status, nowhere.json()),
@@ -67,7 +70,7 @@ fn text(value: &Value) -> &str {
 #[tokio::test]
 async fn waiting_turn_outlives_its_compat_request() {
     let limits = ServerLimits { wire_wait: Duration::from_millis(200), ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let asked =
         stage.post("/openai/v1/responses", &json!({ "input": "later", "metadata": { "a": "b" } })).await.ok();
     assert_eq!((text(&asked["status"]), text(&asked["model"])), ("in_progress", "assistant"));
@@ -103,7 +106,8 @@ async fn wire_request_fails_when_its_provider_stays_down() {
     let dir = tempfile::tempdir().unwrap();
     let quick = Limits { model_attempts: 1, ..Limits::default() };
     let limits = ServerLimits { wire_provider_wait: Duration::from_secs(1), ..ServerLimits::default() };
-    let stage = Stage::built(agent(&dir.path().join("outlast.db")).limits(quick), |door| door, limits).await;
+    let stage =
+        Stage::built(agent(&dir.path().join("outlast.db")).limits(quick), |policy| policy, limits).await;
     let messages = json!([{ "role": "user", "content": "down" }]);
     for (path, body) in [
         ("/openai/v1/chat/completions", json!({ "model": "assistant", "messages": messages })),
@@ -178,7 +182,7 @@ async fn complete_answer_uses_the_durable_text() {
     };
     let hook = HookAt::new::<AfterModel>("mask", mask).unwrap();
     let builder = agent(&dir.path().join("outlast.db")).hook(hook);
-    let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
+    let stage = Stage::built(builder, |policy| policy, ServerLimits::default()).await;
     let completion = stage.post(CHAT, &chat("slowly")).await.ok();
     assert_eq!(text(&completion["choices"][0]["message"]["content"]), "It is a secret.");
     let mut asked = chat("slowly");

@@ -22,7 +22,7 @@ pub(super) const VERSIONS: &str =
 
 impl ConfigRows for Tables<'_> {
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
-        Ok(self.config_versions(org, (kind, name), None, 1)?.pop())
+        Ok(self.config_versions(org, kind, name, None, 1)?.pop())
     }
 }
 
@@ -49,7 +49,8 @@ impl ConfigQueries for Tables<'_> {
     fn config_versions(
         &self,
         org: OrgId,
-        (kind, name): (ConfigKind, &str),
+        kind: ConfigKind,
+        name: &str,
         before: Option<u32>,
         most: usize,
     ) -> Result<Vec<ConfigRow>, Error> {

@@ -122,8 +122,8 @@ impl ContentWrites for Tables<'_> {
             params![
                 row.content.as_bytes(),
                 count(row.uses),
-                row.deletion.map(|condemned| id(condemned.worker.to_u128())),
-                row.deletion.map(|condemned| count(condemned.since.0)),
+                row.deletion.map(|mark| id(mark.worker.to_u128())),
+                row.deletion.map(|mark| count(mark.since.0)),
             ],
         )?;
         Ok(())
@@ -160,12 +160,12 @@ fn read_attachment(row: &Row<'_>) -> rusqlite::Result<AttachmentRow> {
 }
 
 fn read_external_content(row: &Row<'_>) -> rusqlite::Result<ExternalContentRow> {
-    let condemned = match row.get::<_, Option<i64>>(3)? {
+    let mark = match row.get::<_, Option<i64>>(3)? {
         Some(_) => Some(DeletionMark {
             worker: WorkerId::from_u128(read_id(row, 2)?),
             since: Millis(read_count(row, 3)?),
         }),
         None => None,
     };
-    Ok(ExternalContentRow { content: read_hash(row, 0)?, uses: read_count(row, 1)?, deletion: condemned })
+    Ok(ExternalContentRow { content: read_hash(row, 0)?, uses: read_count(row, 1)?, deletion: mark })
 }

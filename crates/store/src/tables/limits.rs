@@ -14,7 +14,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 
 /// The columns of a budget account.
-macro_rules! purse {
+macro_rules! select_accounts {
     ($rest:literal) => {
         concat!("SELECT name, budget, spent, held, lost, standing, org, brought FROM purses ", $rest)
     };
@@ -30,14 +30,15 @@ macro_rules! rate {
     };
 }
 
-pub(super) const PURSES: &str = purse!("WHERE (org, name) > (?1, ?2) ORDER BY org, name LIMIT ?3");
-pub(super) const PURSES_OF: &str = purse!("WHERE org = ?1 AND name > ?2 ORDER BY name LIMIT ?3");
+pub(super) const ACCOUNTS: &str =
+    select_accounts!("WHERE (org, name) > (?1, ?2) ORDER BY org, name LIMIT ?3");
+pub(super) const ACCOUNTS_OF: &str = select_accounts!("WHERE org = ?1 AND name > ?2 ORDER BY name LIMIT ?3");
 pub(super) const RATES: &str = rate!("WHERE (org, name) > (?1, ?2) ORDER BY org, name LIMIT ?3");
 pub(super) const RATES_OF: &str = rate!("WHERE org = ?1 AND name > ?2 ORDER BY name LIMIT ?3");
 
 impl LimitRows for Tables<'_> {
     fn budget_account(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
-        let sql = purse!("WHERE org = ?1 AND name = ?2");
+        let sql = select_accounts!("WHERE org = ?1 AND name = ?2");
         self.one(sql, params![id(org.to_u128()), name], read_budget_account)
     }
 
@@ -63,13 +64,13 @@ impl LimitQueries for Tables<'_> {
         match (of, from) {
             (OrgVisibility::Everything, _) => {
                 let org = id_lower_bound(from.map(OrgId::to_u128));
-                self.all(PURSES, params![org, name, limit(most)], read_budget_account)
+                self.all(ACCOUNTS, params![org, name, limit(most)], read_budget_account)
             }
             // All names of an organisation come before those of the next.
             (OrgVisibility::Org(org), Some(from)) if from > org => Ok(Vec::new()),
             (OrgVisibility::Org(org), from) => {
                 let name = if from == Some(org) { name } else { "" };
-                self.all(PURSES_OF, params![id(org.to_u128()), name, limit(most)], read_budget_account)
+                self.all(ACCOUNTS_OF, params![id(org.to_u128()), name, limit(most)], read_budget_account)
             }
         }
     }
@@ -138,11 +139,11 @@ impl LimitWrites for Tables<'_> {
     }
 
     fn put_reservation(&mut self, row: &ReservationRow) -> Result<(), Error> {
-        let ReservationRow { turn, key, amount_max: most, accounts: purses } = row;
+        let ReservationRow { turn, key, amount_max: most, accounts: names } = row;
         self.run(
             "INSERT INTO holds (turn, key, most, purses) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (turn, key) DO UPDATE SET most = ?3, purses = ?4",
-            params![turn.0, json(key)?, json(most)?, json(purses)?],
+            params![turn.0, json(key)?, json(most)?, json(names)?],
         )?;
         Ok(())
     }

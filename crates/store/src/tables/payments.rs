@@ -9,7 +9,7 @@ use outlast_vocab::{Error, Millis};
 use rusqlite::{Row, params};
 
 /// The columns of a payment that its authority has not accepted.
-macro_rules! owed {
+macro_rules! select_payments {
     ($rest:literal) => {
         concat!("SELECT turn, payment, since, attempts, due_at, failure FROM owed ", $rest)
     };
@@ -17,7 +17,7 @@ macro_rules! owed {
 
 impl PaymentRows for Tables<'_> {
     fn pending_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<PendingPaymentRow>, Error> {
-        let sql = owed!("WHERE turn = ?1 AND key = ?2");
+        let sql = select_payments!("WHERE turn = ?1 AND key = ?2");
         self.one(sql, params![turn.0, key.as_str()], read_pending_payment)
     }
 }
@@ -26,11 +26,11 @@ impl PaymentQueue for Tables<'_> {
     fn pending_payments(&self, of: OrgVisibility, most: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         match of {
             OrgVisibility::Everything => {
-                let sql = owed!("ORDER BY since, turn, key LIMIT ?1");
+                let sql = select_payments!("ORDER BY since, turn, key LIMIT ?1");
                 self.all(sql, [limit(most)], read_pending_payment)
             }
             OrgVisibility::Org(org) => {
-                let sql = owed!(
+                let sql = select_payments!(
                     "WHERE (SELECT org FROM sessions WHERE no = (SELECT session FROM turns WHERE no = owed.turn)) = ?1
                      ORDER BY since, turn, key LIMIT ?2"
                 );
@@ -40,7 +40,7 @@ impl PaymentQueue for Tables<'_> {
     }
 
     fn payments_due(&self, now: Millis, most: usize) -> Result<Vec<PendingPaymentRow>, Error> {
-        let sql = owed!("WHERE due_at <= ?1 ORDER BY due_at, turn, key LIMIT ?2");
+        let sql = select_payments!("WHERE due_at <= ?1 ORDER BY due_at, turn, key LIMIT ?2");
         self.all(sql, params![count(now.0), limit(most)], read_pending_payment)
     }
 

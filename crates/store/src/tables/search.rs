@@ -25,13 +25,15 @@ impl SearchQueries for Tables<'_> {
         let before = count(before.min(LATEST.0));
         let mut found = Vec::new();
         // Messages that are not indexed yet are newer than all indexed ones.
-        let heard = "SELECT pos, place, words FROM heard WHERE pos < ?1 ORDER BY pos DESC";
-        let heard = self.all(heard, [before], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        let heard = heard.into_iter().filter(|(_, place, words): &(i64, String, String)| {
-            owner_terms(of, session).all(|whose| place.split(' ').any(|part| part == whose))
-                && wanted.fits(words)
-        });
-        for (position, ..) in heard.take(most) {
+        let words_of_users = "SELECT pos, place, words FROM heard WHERE pos < ?1 ORDER BY pos DESC";
+        let words_of_users =
+            self.all(words_of_users, [before], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        let words_of_users =
+            words_of_users.into_iter().filter(|(_, place, words): &(i64, String, String)| {
+                owner_terms(of, session).all(|whose| place.split(' ').any(|part| part == whose))
+                    && wanted.fits(words)
+            });
+        for (position, ..) in words_of_users.take(most) {
             found.extend(self.one(record!("WHERE pos = ?1"), [position], read_record)?);
         }
         let sql = record!(

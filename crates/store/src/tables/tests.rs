@@ -96,7 +96,7 @@ async fn full_disk_rejects_whole_writes_until_space_returns() {
 #[tokio::test]
 async fn a_deleted_session_leaves_no_row() {
     let (_folder, store) = store();
-    let kept = ended(&store, "hi").await;
+    let remaining = ended(&store, "hi").await;
     let tables = [
         "sessions",
         "turns",
@@ -146,7 +146,7 @@ async fn a_deleted_session_leaves_no_row() {
         after.push(count(&store, table).await);
     }
     assert_eq!(after, before);
-    assert!(store.session(kept.session).await.is_ok());
+    assert!(store.session(remaining.session).await.is_ok());
 }
 
 #[tokio::test]
@@ -229,8 +229,8 @@ async fn list_page_reads_only_its_own_rows() {
         (calls::UNKNOWN, "SEARCH claims USING INDEX claims_unknown ((since,call)>(?,?))"),
         (calls::UNKNOWN_OF, "SEARCH claims USING INDEX claims_unknown_org (org=? AND (since,call)>(?,?))"),
         (contents::ATTACHMENTS, "SEARCH attachments USING PRIMARY KEY (session=? AND id>?)"),
-        (limits::PURSES, "SEARCH purses USING PRIMARY KEY ((org,name)>(?,?))"),
-        (limits::PURSES_OF, "SEARCH purses USING PRIMARY KEY (org=? AND name>?)"),
+        (limits::ACCOUNTS, "SEARCH purses USING PRIMARY KEY ((org,name)>(?,?))"),
+        (limits::ACCOUNTS_OF, "SEARCH purses USING PRIMARY KEY (org=? AND name>?)"),
         (limits::RATES, "SEARCH rates USING PRIMARY KEY ((org,name)>(?,?))"),
         (limits::RATES_OF, "SEARCH rates USING PRIMARY KEY (org=? AND name>?)"),
         (approvals::GRANTS, "SEARCH grants USING INDEX grants_at (at<?)"),

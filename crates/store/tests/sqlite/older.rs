@@ -62,8 +62,8 @@ async fn finish(fixture: &Path, schema: u32) {
     let last = LastTurn { id: turn.id, end: LastEnd::Ended(TurnEndKind::Answered) };
     assert_eq!(ended.last_turn, Some(last), "schema {schema}");
     assert_eq!(store.value(ended.id, "note".to_owned()).await.unwrap(), Some(json!({ "kept": true })));
-    let kept = b"kept beside the records";
-    assert_eq!(store.blob(Hash::of(kept)).await.unwrap(), kept);
+    let content = b"kept beside the records";
+    assert_eq!(store.blob(Hash::of(content)).await.unwrap(), content);
 
     let parked = store.session_by_key("parked".to_owned()).await.unwrap();
     assert_eq!((parked.state, store.verify(parked.id).await.unwrap()), (SessionState::Parked, 5));

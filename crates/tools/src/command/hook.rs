@@ -42,11 +42,11 @@ struct HookInputJson<'a, S> {
 impl<P: HookStage> Hook<P> for ProgramHook {
     fn run(&self, call: HookCall, seen: P::Seen) -> ResultFuture<'_, Option<P::Patch>> {
         Box::pin(async move {
-            let told = serde_json::to_vec(&HookInputJson { call: &call, seen: &seen }).map_err(|cause| {
+            let input = serde_json::to_vec(&HookInputJson { call: &call, seen: &seen }).map_err(|cause| {
                 Error::new(Kind::HookFailed, format!("its input cannot be written as JSON: {cause}"))
             })?;
             let variables = [(SESSION, call.session.to_string()), (TURN, call.turn.to_string())];
-            parse_patch::<P>(&self.0.run(told, &variables).await?, &self.0.passed_env)
+            parse_patch::<P>(&self.0.run(input, &variables).await?, &self.0.passed_env)
         })
     }
 }

@@ -200,7 +200,7 @@ pub(crate) async fn read_tail(
     from: Option<impl AsyncRead + Unpin>,
     most: usize,
 ) -> Result<OutputTail, Error> {
-    let (mut kept, mut cut) = (Vec::new(), false);
+    let (mut output, mut cut) = (Vec::new(), false);
     if let Some(mut from) = from {
         let mut piece = [0; 4 << 10];
         loop {
@@ -208,13 +208,13 @@ pub(crate) async fn read_tail(
             if read == 0 {
                 break;
             }
-            kept.extend_from_slice(&piece[..read]);
-            let over = kept.len().saturating_sub(most);
+            output.extend_from_slice(&piece[..read]);
+            let over = output.len().saturating_sub(most);
             cut |= over > 0;
-            kept.drain(..over);
+            output.drain(..over);
         }
     }
-    Ok(OutputTail { text: String::from_utf8_lossy(&kept).trim().to_owned(), cut })
+    Ok(OutputTail { text: String::from_utf8_lossy(&output).trim().to_owned(), cut })
 }
 
 fn read_error(cause: std::io::Error) -> Error {

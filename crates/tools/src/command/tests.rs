@@ -20,10 +20,16 @@ fn tool(name: &str, script: &str, dir: &Path) -> (ToolContract, Program) {
     (contract, program)
 }
 
-fn commands((contract, program): (ToolContract, Program)) -> ProgramTools {
+fn commands(contract: ToolContract, program: Program) -> ProgramTools {
     let mut commands = ProgramTools::default();
     commands.add(contract, program).unwrap();
     commands
+}
+
+/// Returns a tool that runs a shell script.
+fn script_commands(name: &str, script: &str, dir: &Path) -> ProgramTools {
+    let (contract, program) = tool(name, script, dir);
+    commands(contract, program)
 }
 
 /// Calls the only tool.
@@ -50,7 +56,7 @@ async fn call(commands: &ProgramTools, arguments: Value) -> Result<Value, Error>
 
 async fn check(script: &str, want: &Expect) {
     let dir = TempDir::new().unwrap();
-    let came = match call(&commands(tool("script", script, dir.path())), json!({"to": "ann"})).await {
+    let came = match call(&script_commands("script", script, dir.path()), json!({"to": "ann"})).await {
         Ok(value) => value.to_string(),
         Err(error) => error.to_string(),
     };
@@ -82,8 +88,8 @@ async fn failed_program_reports_the_end_of_stderr() {
         .await;
     check("kill -9 $$", &expect!["tool.failed: ended by signal 9: standard error is empty"]).await;
     let dir = TempDir::new().unwrap();
-    let chatty = tool("chatty", "seq -f 'line %g' 2000 >&2; exit 1", dir.path());
-    let error = call(&commands(chatty), json!({})).await.unwrap_err();
+    let chatty = script_commands("chatty", "seq -f 'line %g' 2000 >&2; exit 1", dir.path());
+    let error = call(&chatty, json!({})).await.unwrap_err();
     assert!(error.detail().ends_with("\nline 1999\nline 2000") && error.detail().len() < 5_000, "{error}");
 }
 
@@ -94,7 +100,7 @@ async fn secrets_in_stderr_are_redacted() {
     let script = "echo \"wrong key $CARGO_PKG_NAME in $PWD\" >&2; exit 1";
     let (contract, program) = tool("echoes", script, dir.path());
     let given = Program { passed_env: vec!["CARGO_PKG_NAME".to_owned()], ..program };
-    let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
+    let error = call(&commands(contract, given), json!({})).await.unwrap_err();
     let place = dir.path().canonicalize().unwrap();
     assert_eq!(error.detail(), format!("exit code 1: wrong key [redacted] in {}", place.display()));
 }
@@ -105,7 +111,7 @@ async fn secrets_in_stdout_are_redacted() {
     // Cargo sets this variable for every test; here it plays the role of a secret.
     let (contract, program) = tool("prints", "echo \"wrong key $CARGO_PKG_NAME\"", dir.path());
     let given = Program { passed_env: vec!["CARGO_PKG_NAME".to_owned()], ..program };
-    let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
+    let error = call(&commands(contract, given), json!({})).await.unwrap_err();
     assert_eq!(
         error.detail(),
         "expected JSON on standard output, got `wrong key [redacted]`: expected value at line 1 column 1"
@@ -116,7 +122,7 @@ async fn secrets_in_stdout_are_redacted() {
 async fn missing_program_is_reported_as_unavailable() {
     let dir = TempDir::new().unwrap();
     let (contract, program) = tool("gone", "", dir.path());
-    let gone = commands((contract, Program { program: "./gone.sh".into(), ..program }));
+    let gone = commands(contract, Program { program: "./gone.sh".into(), ..program });
     let error = call(&gone, json!({})).await.unwrap_err();
     assert_eq!(error.kind(), Kind::ToolUnavailable);
     assert!(error.detail().starts_with("`./gone.sh` cannot be started: "), "{error}");
@@ -130,7 +136,7 @@ async fn program_environment_has_only_call_and_allowed_variables() {
         "env | grep -v '^PWD=\\|^OLDPWD=\\|^SHLVL=\\|^_=' | sort | sed 's/=.*//' | tr '\\n' ' ' | sed 's/.*/\"&\"/'",
         dir.path(),
     );
-    let bare = call(&commands((contract.clone(), program.clone())), json!({})).await.unwrap();
+    let bare = call(&commands(contract.clone(), program.clone()), json!({})).await.unwrap();
     let bare = bare.as_str().unwrap();
     let known = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", KEY, ATTEMPT, SESSION, TURN];
     assert!(bare.split_whitespace().all(|name| known.contains(&name)), "{bare}");
@@ -138,7 +144,7 @@ async fn program_environment_has_only_call_and_allowed_variables() {
     // Cargo sets this variable for every test. A program only gets it if it is passed on.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     let given = Program { passed_env: vec!["CARGO_MANIFEST_DIR".to_owned()], ..program };
-    let given = call(&commands((contract, given)), json!({})).await.unwrap();
+    let given = call(&commands(contract, given), json!({})).await.unwrap();
     assert!(given.as_str().unwrap().contains("CARGO_MANIFEST_DIR"), "{given}");
     check(&format!("echo \"\\\"${KEY} ${ATTEMPT} ${SESSION} ${TURN}\\\"\""), &expect![[r#""cal_00000000000000000000000000000001 2 ses_00000000000000000000000000000002 trn_00000000000000000000000000000003""#]]).await;
 }
@@ -147,7 +153,7 @@ async fn program_environment_has_only_call_and_allowed_variables() {
 async fn a_program_works_in_its_directory() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("price"), "5").unwrap();
-    assert_eq!(call(&commands(tool("cat", "cat price", dir.path())), json!({})).await.unwrap(), json!(5));
+    assert_eq!(call(&script_commands("cat", "cat price", dir.path()), json!({})).await.unwrap(), json!(5));
 }
 
 #[tokio::test]
@@ -158,7 +164,7 @@ async fn a_program_that_prints_too_much_is_stopped() {
 #[tokio::test]
 async fn program_may_ignore_its_standard_input() {
     let dir = TempDir::new().unwrap();
-    let deaf = commands(tool("deaf", "exec <&-; echo 1", dir.path()));
+    let deaf = script_commands("deaf", "exec <&-; echo 1", dir.path());
     let much = json!({"text": "x".repeat(1 << 20)});
     assert_eq!(call(&deaf, much).await.unwrap(), json!(1));
 }
@@ -177,7 +183,7 @@ fn is_alive(file: &Path) -> bool {
 async fn dropped_call_kills_program_and_its_children() {
     let dir = TempDir::new().unwrap();
     let script = "sleep 1000 & echo $! > child; echo $$ > own; mv own started; wait";
-    let commands = commands(tool("slow", script, dir.path()));
+    let commands = script_commands("slow", script, dir.path());
     let started = dir.path().join("started");
     let begun = async {
         while !started.exists() {
@@ -199,7 +205,7 @@ async fn dropped_call_kills_program_and_its_children() {
 #[test]
 fn duplicate_command_names_are_refused() {
     let dir = TempDir::new().unwrap();
-    let mut commands = commands(tool("pay", "true", dir.path()));
+    let mut commands = script_commands("pay", "true", dir.path());
     let (contract, program) = tool("pay", "true", dir.path());
     let error = commands.add(contract, program).unwrap_err();
     assert_eq!(error.to_string(), "tool.duplicate: two tools are called `pay`; names must be unique");
@@ -213,4 +219,4 @@ impl ToolFixture for OneCommand {
     }
 }
 
-outlast_conformance::tool_conformance!(|| OneCommand(commands(tool("pay", "true", Path::new(".")))));
+outlast_conformance::tool_conformance!(|| OneCommand(script_commands("pay", "true", Path::new("."))));

@@ -34,11 +34,11 @@ pub(super) enum BodyProgress {
 impl DecodedBody {
     /// Creates a body with this content encoding.
     pub(super) fn new(encoding: Option<&str>, caps: EgressLimits) -> Result<Self, Error> {
-        let kept = BoundedBuffer { bytes: Vec::new(), most: caps.bytes };
+        let buffer = BoundedBuffer { bytes: Vec::new(), most: caps.bytes };
         let decoder = match encoding.map(str::trim).map(str::to_ascii_lowercase).as_deref() {
-            None | Some("" | "identity") => Decoder::Plain(kept),
-            Some("gzip" | "x-gzip") => Decoder::Gzip(MultiGzDecoder::new(kept)),
-            Some("deflate") => Decoder::Zlib(ZlibDecoder::new(kept)),
+            None | Some("" | "identity") => Decoder::Plain(buffer),
+            Some("gzip" | "x-gzip") => Decoder::Gzip(MultiGzDecoder::new(buffer)),
+            Some("deflate") => Decoder::Zlib(ZlibDecoder::new(buffer)),
             Some(other) => {
                 return Err(failed(format!(
                     "the response has the encoding `{}`, which is not supported",
@@ -53,41 +53,41 @@ impl DecodedBody {
     pub(super) fn take(&mut self, piece: &[u8]) -> Result<BodyProgress, Error> {
         self.received += piece.len();
         let written = match &mut self.decoder {
-            Decoder::Plain(kept) => kept.write_all(piece),
+            Decoder::Plain(buffer) => buffer.write_all(piece),
             Decoder::Gzip(decoder) => decoder.write_all(piece),
             Decoder::Zlib(decoder) => decoder.write_all(piece),
         };
-        let kept = self.buffer();
-        if self.is_encoded() && kept.bytes.len() / self.caps.ratio > self.received + RATIO_EXEMPT_BYTES {
+        let buffer = self.buffer();
+        if self.is_encoded() && buffer.bytes.len() / self.caps.ratio > self.received + RATIO_EXEMPT_BYTES {
             let detail = format!(
                 "decoded_ratio is limited to {}, but {} bytes already expanded to {}",
                 self.caps.ratio,
                 self.received,
-                kept.bytes.len()
+                buffer.bytes.len()
             );
             return Err(Error::new(Kind::LimitExceeded, detail));
         }
         match written {
             Ok(()) => Ok(BodyProgress::More),
-            Err(_) if kept.is_full() => Ok(BodyProgress::Full),
+            Err(_) if buffer.is_full() => Ok(BodyProgress::Full),
             Err(cause) => Err(undecodable(cause)),
         }
     }
 
     /// Finishes decoding and returns the body.
     pub(super) fn finish(self) -> Result<Vec<u8>, Error> {
-        let kept = match self.decoder {
-            Decoder::Plain(kept) => kept,
+        let buffer = match self.decoder {
+            Decoder::Plain(buffer) => buffer,
             Decoder::Gzip(decoder) => decoder.finish().map_err(undecodable)?,
             Decoder::Zlib(decoder) => decoder.finish().map_err(undecodable)?,
         };
-        Ok(kept.bytes)
+        Ok(buffer.bytes)
     }
 
     /// Returns what was decoded so far, if the rest is not needed.
     pub(super) fn into_partial(mut self) -> Vec<u8> {
         std::mem::take(match &mut self.decoder {
-            Decoder::Plain(kept) => &mut kept.bytes,
+            Decoder::Plain(buffer) => &mut buffer.bytes,
             Decoder::Gzip(decoder) => &mut decoder.get_mut().bytes,
             Decoder::Zlib(decoder) => &mut decoder.get_mut().bytes,
         })
@@ -95,7 +95,7 @@ impl DecodedBody {
 
     fn buffer(&self) -> &BoundedBuffer {
         match &self.decoder {
-            Decoder::Plain(kept) => kept,
+            Decoder::Plain(buffer) => buffer,
             Decoder::Gzip(decoder) => decoder.get_ref(),
             Decoder::Zlib(decoder) => decoder.get_ref(),
         }
@@ -124,8 +124,8 @@ impl BoundedBuffer {
 
 impl Write for BoundedBuffer {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        let room = self.most - self.bytes.len();
-        let fits = piece.len().min(room);
+        let free = self.most - self.bytes.len();
+        let fits = piece.len().min(free);
         self.bytes.extend_from_slice(&piece[..fits]);
         if fits == 0 && !piece.is_empty() {
             return Err(io::ErrorKind::StorageFull.into());

@@ -51,8 +51,8 @@ impl ProtectedFiles {
         let mut files = self.0.write().unwrap_or_else(PoisonError::into_inner);
         // A link is protected too, because replacing it changes the file.
         for path in paths.into_iter().flat_map(|path| [link_itself(&path), resolve_links(path)]) {
-            let kept = files.entry(path).or_insert(protection);
-            *kept = protection.max(*kept);
+            let current = files.entry(path).or_insert(protection);
+            *current = protection.max(*current);
         }
     }
 }

@@ -64,9 +64,9 @@ pub(super) fn run(spec: &GuardianSpec, program: &OsStr, args: &[OsString]) -> Re
     close_fds::set_fds_cloexec(3, &[]);
     // It may have to end by a signal that dumps core.
     let _bounded = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    let (tree, started) = match &spec.walls {
-        Some(walls) if walls.isolation == Isolation::Namespaces => {
-            namespaces::enter(&walls.write).map_err(|why| refused(SANDBOX_ERROR, &why))?;
+    let (tree, started) = match &spec.sandbox {
+        Some(sandbox) if sandbox.isolation == Isolation::Namespaces => {
+            namespaces::enter(&sandbox.write).map_err(|why| refused(SANDBOX_ERROR, &why))?;
             let mut init = SandboxRole::Init.command();
             init.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
             let init = init.spawn().map_err(|cause| refused(SANDBOX_ERROR, &cause))?;

@@ -36,20 +36,20 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
         millis().prop_map(|until| (Sleep { until }.into(), SleepOutcome {}.into())),
         (key(), option(millis()), resolution())
             .prop_map(|(key, deadline, outcome)| (AwaitEvent { key, deadline }.into(), outcome.into())),
-        (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>()), told()).prop_map(
-            |(after_work, inputs, correction, told)| {
+        (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>()), messages()).prop_map(
+            |(after_work, inputs, correction, messages)| {
                 let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
                 let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
                 (
                     Checkpoint { boundary }.into(),
-                    CheckpointOutcome { inputs, correction, told, ..CheckpointOutcome::default() }.into(),
+                    CheckpointOutcome { inputs, correction, messages, ..CheckpointOutcome::default() }.into(),
                 )
             }
         ),
     ]
 }
 
-fn told() -> impl Strategy<Value = Vec<InjectedMessage>> {
+fn messages() -> impl Strategy<Value = Vec<InjectedMessage>> {
     let text = any::<String>;
     vec((text(), text()).prop_map(|(by, text)| InjectedMessage { by, text }), 0..2)
 }

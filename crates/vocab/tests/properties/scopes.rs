@@ -39,11 +39,11 @@ proptest! {
     #[test]
     fn derived_access_is_never_wider_than_source(a in scopes(), b in scopes(), own: u128, other: u128) {
         let (own, other) = (OrgId::from_u128(own), OrgId::from_u128(other));
-        for reach in [OrgVisibility::Everything, OrgVisibility::Org(own), OrgVisibility::Org(other)] {
+        for visibility in [OrgVisibility::Everything, OrgVisibility::Org(own), OrgVisibility::Org(other)] {
             let from = Access { scopes: a, ..Access::to(own) };
-            let narrowed = from.limit_to(Access { reach, scopes: b, ..Access::operator() });
+            let narrowed = from.limit_to(Access { visibility, scopes: b, ..Access::operator() });
             prop_assert!(narrowed.scopes.is_within(a) && narrowed.scopes.is_within(b));
-            prop_assert!(narrowed.reach != OrgVisibility::Everything);
+            prop_assert!(narrowed.visibility != OrgVisibility::Everything);
         }
     }
 }

@@ -62,10 +62,10 @@ impl KnownIds {
             leases,
             written,
             turn_continues: goes_on,
-            collected_outputs: told,
+            collected_outputs: outputs,
             ..
         } = answer;
-        self.collected_outputs.extend(told);
+        self.collected_outputs.extend(outputs);
         if let StoreRequest::Commit(Commit { lease, .. }) | StoreRequest::HandBack(lease, _) = ask
             && ((how == OK && !goes_on) || how == Kind::LeaseLost.code())
         {

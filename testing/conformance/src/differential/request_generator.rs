@@ -62,13 +62,13 @@ pub(super) const WRITES: &[(u64, RequestGenerator)] = &[
     }),
     (2, |known, random| {
         let agent = BudgetAccount::Agent("clerk".to_owned());
-        let purse = match random.below(4) {
+        let account = match random.below(4) {
             0 => BudgetAccount::Turn(turn(known, random)),
             1 => BudgetAccount::Session(session(known, random)),
             2 => BudgetAccount::Org(OrgId::from_u128(0)),
             _ => agent,
         };
-        StoreRequest::SetBudget(purse, random.percent(70).then(|| budget(random)), known.now)
+        StoreRequest::SetBudget(account, random.percent(70).then(|| budget(random)), known.now)
     }),
     (7, |known, random| StoreRequest::Claim(lease_request(known, random), known.now, random.one_of(LIMITS))),
     (3, |known, random| StoreRequest::Open(target(known, random), known.now)),
@@ -98,7 +98,7 @@ pub(super) const WRITES: &[(u64, RequestGenerator)] = &[
     (5, |known, random| StoreRequest::Fork(fork(known, random))),
     (3, rewind),
     (1, |known, random| StoreRequest::Delete(session(known, random), known.now)),
-    (1, condemn),
+    (1, deletion_mark),
     (1, |known, random| StoreRequest::Forget(contents(random), worker(known, random))),
     (3, deliver),
     (4, |known, random| StoreRequest::Delete(node(known, random).session, known.now)),
@@ -123,10 +123,14 @@ fn renew(known: &mut KnownIds, random: &mut SeededRandom) -> StoreRequest {
     StoreRequest::Renew(LeaseRequest { worker: holder.unwrap_or(lease_request.worker), ..lease_request })
 }
 
-fn condemn(known: &mut KnownIds, random: &mut SeededRandom) -> StoreRequest {
+fn deletion_mark(known: &mut KnownIds, random: &mut SeededRandom) -> StoreRequest {
     let (contents, worker, now) = (contents(random), worker(known, random), known.now);
-    let condemn = DeletionRequest { contents, worker, now, lasts: Duration::from_millis(50) };
-    if random.percent(20) { StoreRequest::Acquit(condemn) } else { StoreRequest::Condemn(condemn) }
+    let request = DeletionRequest { contents, worker, now, lasts: Duration::from_millis(50) };
+    if random.percent(20) {
+        StoreRequest::UnmarkForDeletion(request)
+    } else {
+        StoreRequest::MarkForDeletion(request)
+    }
 }
 
 /// Draws a request of a worker that delivers outputs.
@@ -163,7 +167,7 @@ fn subscription(name: String, random: &mut SeededRandom) -> SinkSubscription {
 
 fn attempt(sink: String, known: &KnownIds, random: &mut SeededRandom) -> DeliveryAttempt {
     let (turn, moment) = match random.recent(&known.collected_outputs).filter(|_| random.percent(80)) {
-        Some(told) => told,
+        Some(known_turn) => known_turn,
         None => (turn(known, random), OutputPosition { seq: Seq(2), nth: 0 }),
     };
     DeliveryAttempt { sink, turn, position: moment, attempt: random.one_of(&[1, 1, 1, 2, 3]) }
@@ -215,7 +219,7 @@ fn draw_read(known: &mut KnownIds, random: &mut SeededRandom) -> StoreRequest {
         }
         22 => StoreRequest::Sweeps,
         23 => StoreRequest::Left(limit),
-        21 => StoreRequest::Said(turn(known, random)),
+        21 => StoreRequest::PartialReply(turn(known, random)),
         18 => StoreRequest::ValueNames(session(known, random), random.one_of(PREFIXES).to_owned(), limit),
         _ => StoreRequest::Secret,
     }

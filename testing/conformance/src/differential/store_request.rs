@@ -69,11 +69,11 @@ pub(super) enum StoreRequest {
     Blob(Hash),
     Attachment(SessionId, AttachmentId),
     Attachments(SessionId, usize),
-    Said(TurnId),
+    PartialReply(TurnId),
     Sweeps,
     Left(usize),
-    Condemn(DeletionRequest),
-    Acquit(DeletionRequest),
+    MarkForDeletion(DeletionRequest),
+    UnmarkForDeletion(DeletionRequest),
     Forget(Vec<Hash>, WorkerId),
     Subscribe(SinkSubscription, Millis),
     Collect(CollectRequest),
@@ -297,8 +297,12 @@ async fn send_read(store: &dyn Store, ask: StoreRequest) -> StoreAnswer {
         }
         StoreRequest::Sweeps => StoreAnswer::of("sweeps", store.sweeps().await),
         StoreRequest::Left(limit) => StoreAnswer::of("left", store.unreferenced(limit).await),
-        StoreRequest::Condemn(condemn) => StoreAnswer::of("condemn", store.mark_for_deletion(condemn).await),
-        StoreRequest::Acquit(condemn) => StoreAnswer::of("acquit", store.acquit(condemn).await),
+        StoreRequest::MarkForDeletion(request) => {
+            StoreAnswer::of("mark_for_deletion", store.mark_for_deletion(request).await)
+        }
+        StoreRequest::UnmarkForDeletion(request) => {
+            StoreAnswer::of("unmark_for_deletion", store.unmark_for_deletion(request).await)
+        }
         StoreRequest::Forget(contents, worker) => {
             StoreAnswer::of("forget", store.forget_deleted(contents, worker).await)
         }
@@ -306,8 +310,8 @@ async fn send_read(store: &dyn Store, ask: StoreRequest) -> StoreAnswer {
             StoreAnswer::of("outlook", store.delivery_schedule(sink, now).await)
         }
         StoreRequest::Sinks => StoreAnswer::of("sinks", store.sinks().await),
-        StoreRequest::SetBudget(purse, budget, now) => {
-            StoreAnswer::of("set_budget", store.set_budget(purse, budget, now).await)
+        StoreRequest::SetBudget(account, budget, now) => {
+            StoreAnswer::of("set_budget", store.set_budget(account, budget, now).await)
         }
         StoreRequest::Rates(limit) => StoreAnswer::of(
             "rates",
@@ -321,7 +325,7 @@ async fn send_read(store: &dyn Store, ask: StoreRequest) -> StoreAnswer {
             let page = |after, limit| store.deliveries_after(sink.clone(), after, limit);
             StoreAnswer::of("deliveries", read_all_pages(limit, page).await)
         }
-        StoreRequest::Said(turn) => StoreAnswer::of("said", store.said(turn).await),
+        StoreRequest::PartialReply(turn) => StoreAnswer::of("partial_reply", store.partial_reply(turn).await),
         StoreRequest::Find(wanted, session, limit) => {
             StoreAnswer::of("find", find(store, wanted, session, limit).await)
         }

@@ -35,13 +35,13 @@ pub(super) const LIMITS: &[usize] = &[0, 1, 2, 5, ALL];
 pub(super) const BLOBS: &[&[u8]] = &[b"one", b"two", b"", b"\xff\x00"];
 
 pub(super) fn session(known: &KnownIds, random: &mut SeededRandom) -> SessionId {
-    let nobody = SessionId::from_u128(1);
-    if random.percent(3) { nobody } else { random.recent(&known.sessions).unwrap_or(nobody) }
+    let unknown = SessionId::from_u128(1);
+    if random.percent(3) { unknown } else { random.recent(&known.sessions).unwrap_or(unknown) }
 }
 
 pub(super) fn turn(known: &KnownIds, random: &mut SeededRandom) -> TurnId {
-    let nobody = TurnId::from_u128(1);
-    if random.percent(3) { nobody } else { random.recent(&known.turns).unwrap_or(nobody) }
+    let unknown = TurnId::from_u128(1);
+    if random.percent(3) { unknown } else { random.recent(&known.turns).unwrap_or(unknown) }
 }
 
 pub(super) fn node(known: &KnownIds, random: &mut SeededRandom) -> NodeRef {

@@ -85,7 +85,7 @@ impl SampleIds {
         DeliveryAttempt { sink: "crm".to_owned(), turn: self.turn, position: self.moment, attempt: 1 }
     }
 
-    fn condemn(&self) -> DeletionRequest {
+    fn deletion_mark(&self) -> DeletionRequest {
         let (contents, worker) = (vec![self.content], self.lease.worker);
         DeletionRequest { contents, worker, now: Millis(9_000), lasts: Duration::ZERO }
     }
@@ -165,15 +165,15 @@ asks! {
     attachment => |s, ids| s.attachment(ids.session, ids.attachment);
     attachments => |s, ids| s.attachments(ids.session, ALL);
     attachments_after => |s, ids| s.attachments_after(ids.session, Some(AttachmentId::from_u128(0)), ALL);
-    said => |s, ids| s.said(ids.turn);
+    partial_reply => |s, ids| s.partial_reply(ids.turn);
     value => |s, ids| s.value(ids.session, "note".to_owned());
     value_names => |s, ids| s.value_names(ids.session, String::new(), ALL);
     secret => |s, _ids| s.secret();
     sweeps => |s, _ids| s.sweeps();
     unreferenced => |s, _ids| s.unreferenced(ALL);
     filter_unreferenced => |s, ids| s.filter_unreferenced(vec![ids.content]);
-    mark_for_deletion => |s, ids| s.mark_for_deletion(ids.condemn());
-    acquit => |s, ids| s.acquit(ids.condemn());
+    mark_for_deletion => |s, ids| s.mark_for_deletion(ids.deletion_mark());
+    unmark_for_deletion => |s, ids| s.unmark_for_deletion(ids.deletion_mark());
     forget_deleted => |s, ids| s.forget_deleted(vec![ids.content], ids.lease_request().worker);
     subscribe => |s, _ids| s.subscribe(vec![subscription()], NOW);
     delivery_schedule => |s, _ids| s.delivery_schedule("crm".to_owned(), NOW);
@@ -210,10 +210,10 @@ asks! {
     };
     approval_progress => |s, ids| s.approval_progress(ids.waiting, ids.place);
     send_due_notices => |s, _ids| s.send_due_notices(Millis(9_000), 1, ALL);
-    owed => |s, _ids| s.owed(ALL);
+    pending_payments => |s, _ids| s.pending_payments(ALL);
     next_payment_due => |s, _ids| s.next_payment_due();
     take_due_payments => |s, _ids| s.take_due_payments(backoff(), Millis(9_000), ALL);
-    told => |s, ids| s.told(ids.owing_turn, payment(PaymentState::Settled { receipt: "1".to_owned() }), NOW);
+    record_payment_result => |s, ids| s.record_payment_result(ids.owing_turn, payment(PaymentState::Settled { receipt: "1".to_owned() }), NOW);
     record_payment_failure => |s, ids| s.record_payment_failure(ids.owing_turn, payment(PaymentState::Settling).key, Failure::new(Kind::PaymentUnavailable, "no"));
     session_grants => |s, ids| s.session_grants(ids.lease.session);
     grants => |s, _ids| s.grants(ALL);

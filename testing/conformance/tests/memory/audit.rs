@@ -115,15 +115,19 @@ fn noted(memory: &MemoryStore) -> Vec<String> {
 fn crash_keeps_action_and_audit_line_atomic() {
     let ann: Principal = "person:ann".parse().unwrap();
     for (name, act) in ACTS {
-        for (dies, heard, happens) in [
+        for (dies, answered, happens) in [
             (CrashPoint::Never, true, true),
             (CrashPoint::AfterWrite(0), false, true),
             (CrashPoint::Before(0), false, false),
         ] {
             let memory = furnished();
             let (before, mut expected) = (picture(&memory), noted(&memory));
-            let mortal: Arc<dyn Store> = Arc::new(CrashingStore::new(memory.clone(), dies));
-            assert_eq!(act(mortal.serving(Access::operator().by(ann.clone()))), heard, "{name} {dies:?}");
+            let crashing_store: Arc<dyn Store> = Arc::new(CrashingStore::new(memory.clone(), dies));
+            assert_eq!(
+                act(crashing_store.serving(Access::operator().by(ann.clone()))),
+                answered,
+                "{name} {dies:?}"
+            );
             assert_eq!(picture(&memory) != before, happens, "{name} {dies:?}");
             expected.extend(happens.then(|| format!("person:ann {name}")));
             assert_eq!(noted(&memory), expected, "{name} {dies:?}");

@@ -43,10 +43,10 @@ impl Backend for Faulty {
         match self.fault {
             Fault::Forgets if writes.is_multiple_of(3) => {
                 let acknowledged = Arc::new(Mutex::new(None));
-                let kept = Arc::clone(&acknowledged);
+                let last_acknowledged = Arc::clone(&acknowledged);
                 // The error rolls the unit back, but its answer is returned anyway.
                 let undone = self.memory.write::<(), _>(move |rows| {
-                    *kept.lock().expect("nobody panicked") = Some(unit(rows));
+                    *last_acknowledged.lock().expect("nobody panicked") = Some(unit(rows));
                     Err(Error::new(Kind::Internal, "forgotten"))
                 });
                 drop(undone);
@@ -91,7 +91,7 @@ impl Fixture for Faulty {
 }
 
 /// Returns the difference that the test reports for two stores with these faults.
-fn told_apart(seed: u64, one: Fault, other: Fault) -> String {
+fn difference(seed: u64, one: Fault, other: Fault) -> String {
     let difference = differential(seed, 100, || (store(one), store(other)));
     difference.expect_err("one of them has a fault").to_string()
 }
@@ -99,7 +99,7 @@ fn told_apart(seed: u64, one: Fault, other: Fault) -> String {
 #[test]
 fn lost_acknowledged_write_is_found_and_shrunk() {
     for seed in 0..5 {
-        let report = told_apart(seed, Fault::None, Fault::Forgets);
+        let report = difference(seed, Fault::None, Fault::Forgets);
         let first = format!("seed {seed} with 100 operations makes the stores differ; these ");
         let shrunk = report.strip_prefix(&first).and_then(|rest| rest.split_once(' '));
         let operations: usize = shrunk.and_then(|(number, _)| number.parse().ok()).expect("it counts them");
@@ -109,13 +109,13 @@ fn lost_acknowledged_write_is_found_and_shrunk() {
 
 #[test]
 fn panicking_store_is_reported_with_its_operation() {
-    let report = told_apart(1, Fault::None, Fault::Panics);
+    let report = difference(1, Fault::None, Fault::Panics);
     assert!(report.ends_with("other: panicked: Some(\"the third write\")"), "{report}");
 }
 
 #[test]
 fn equally_corrupt_stores_are_reported() {
-    let report = told_apart(1, Fault::SaysDamaged, Fault::SaysDamaged);
+    let report = difference(1, Fault::SaysDamaged, Fault::SaysDamaged);
     let said = "store.corrupt: the file is damaged";
     assert!(report.ends_with(&format!("one:   {said}\nother: {said}")), "{report}");
 }
@@ -162,8 +162,8 @@ fn differential_run_covers_all_operations_and_refusals() {
         "blob",
         "sweeps",
         "left",
-        "condemn",
-        "acquit",
+        "mark_for_deletion",
+        "unmark_for_deletion",
         "forget",
         "value",
         "value_names",

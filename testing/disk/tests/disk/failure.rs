@@ -21,11 +21,11 @@ fn prepared() -> (Disk, Mount, Connection) {
 #[test]
 fn full_disk_rejects_commit_and_keeps_earlier_ones() {
     let (disk, _mount, conn) = prepared();
-    let room = disk.used() + 1_000;
-    disk.set_size_limit(Some(room));
+    let limit = disk.used() + 1_000;
+    disk.set_size_limit(Some(limit));
     assert_eq!(code(add(&conn, 2)), ffi::SQLITE_FULL);
     assert_eq!(conn.query_row("SELECT count(*) FROM numbers", [], |row| row.get(0)), Ok(1));
-    assert_eq!(disk.used(), room, "what had room was written");
+    assert_eq!(disk.used(), limit, "what had room was written");
     disk.set_size_limit(None);
     add(&conn, 2).unwrap();
     assert_eq!(recover(&disk), 2);

@@ -222,13 +222,13 @@ fn disk_copy_changes_independently() {
 fn clock_returns_the_time_that_was_set() {
     let (disk, _mount, conn) = prepared();
     disk.set_time(1_000_000_000_123);
-    let told: (String, f64) = conn
+    let time: (String, f64) = conn
         .query_row("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), julianday('now')", [], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
         .unwrap();
-    assert_eq!(told.0, "2001-09-09 01:46:40.123");
-    assert!((told.1 - 2_452_161.574_075).abs() < 0.000_001, "{}", told.1);
+    assert_eq!(time.0, "2001-09-09 01:46:40.123");
+    assert!((time.1 - 2_452_161.574_075).abs() < 0.000_001, "{}", time.1);
 }
 
 #[test]

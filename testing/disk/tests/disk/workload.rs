@@ -93,8 +93,8 @@ pub(crate) fn changes(syncs: Syncs) -> u64 {
 pub(crate) fn recover(disk: &Disk) -> i64 {
     let mount = disk.mount();
     let conn = open(&mount).unwrap();
-    let told: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-    assert_eq!(told, "ok");
+    let result: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(result, "ok");
     prepare(&conn).unwrap();
     let numbers: Vec<i64> = conn
         .prepare("SELECT n FROM numbers WHERE length(filler) = 6000 ORDER BY n")

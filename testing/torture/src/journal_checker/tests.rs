@@ -7,12 +7,14 @@ use outlast::vocab::record::{ClaimRef, EffectPerformed, Fact, Record, Seq};
 use outlast::vocab::{CallId, Failure};
 use outlast::{SessionId, TurnId};
 use serde_json::json;
-use story::{JOINED, MAIN, Story, busy, calls, completion, done, executed, kept, performed, receipt};
+use story::{
+    JOINED, MAIN, Story, busy, calls, completion, done, executed, intact_evidence, performed, receipt,
+};
 
 /// Checks the judge's findings after a change to the evidence. Ids are shown without zeros.
 #[track_caller]
 fn check(change: impl FnOnce(&mut RoundEvidence), want: &[&str]) {
-    let mut evidence = kept();
+    let mut evidence = intact_evidence();
     change(&mut evidence);
     let said = find_violations(&evidence);
     let said =

@@ -23,11 +23,11 @@ pub(super) struct AgentDeleteArgs {
 impl AgentDeleteArgs {
     pub(super) async fn run(&self, configuration: &ConfigFile, data: &GlobalArgs) -> Result<(), Error> {
         let Self { name, kind } = self;
-        let desk = data.backend().await?;
-        if let CommandBackend::File(store) = &desk {
+        let backend = data.backend().await?;
+        if let CommandBackend::File(store) = &backend {
             self.check(AgentSources::read(configuration)?, store.as_ref()).await?;
         }
-        desk.delete_config(*kind, name).await?;
+        backend.delete_config(*kind, name).await?;
         if data.json {
             terminal::json(&json!({ "kind": kind.name(), "name": name, "deleted": true }));
         } else {
@@ -38,13 +38,13 @@ impl AgentDeleteArgs {
 
     /// Refuses to delete a configuration that an agent needs. A server checks the same.
     async fn check(&self, written: AgentSources, store: &dyn Store) -> Result<(), Error> {
-        let mut kept = Vec::new();
+        let mut configs = Vec::new();
         for kind in ConfigKind::ALL {
-            kept.extend(store.configs(kind, usize::MAX).await?);
+            configs.extend(store.configs(kind, usize::MAX).await?);
         }
         let is_it = |config: &StoredConfig| config.kind == self.kind && config.name == self.name;
-        let left = kept.iter().filter(|config| !is_it(config)).cloned().collect();
-        let (before, after) = (written.clone().with_configs(kept), written.with_configs(left));
+        let left = configs.iter().filter(|config| !is_it(config)).cloned().collect();
+        let (before, after) = (written.clone().with_configs(configs), written.with_configs(left));
         for agent in after.names() {
             if let (Ok(_), Err(error)) = (before.named(agent, None), after.named(agent, None)) {
                 let detail = format!("the agent `{agent}` could no longer be built: {}", error.detail());

@@ -43,12 +43,12 @@ impl AgentImportArgs {
         if let Some(file) = &self.to {
             return self.write(file, &found);
         }
-        let kept = found.into_drafts()?;
-        let desk = match data.client()? {
+        let drafts = found.into_drafts()?;
+        let backend = match data.client()? {
             Some(client) => CommandBackend::Server(client),
             None => CommandBackend::File(data.open_or_create().await?),
         };
-        store_drafts(&desk, kept, data.json).await
+        store_drafts(&backend, drafts, data.json).await
     }
 
     fn found(&self) -> Result<ImportContent, Error> {
@@ -131,16 +131,16 @@ impl ImportContent {
             Ok(ConfigDraft { kind: ConfigKind::Capability, name: skill.name.clone(), body })
         };
         match self {
-            Self::Instructions(_, kept) => Ok(vec![kept]),
+            Self::Instructions(_, drafts) => Ok(vec![drafts]),
             Self::Skills(skills) => skills.iter().map(of_skill).collect(),
-            Self::Tables(kept) => Ok(kept),
+            Self::Tables(drafts) => Ok(drafts),
         }
     }
 }
 
-async fn store_drafts(desk: &CommandBackend, kept: Vec<ConfigDraft>, json: bool) -> Result<(), Error> {
-    for ConfigDraft { kind, name, body } in kept {
-        let StoredConfig { version, fingerprint, .. } = desk.put_config(kind, &name, body).await?;
+async fn store_drafts(backend: &CommandBackend, drafts: Vec<ConfigDraft>, json: bool) -> Result<(), Error> {
+    for ConfigDraft { kind, name, body } in drafts {
+        let StoredConfig { version, fingerprint, .. } = backend.put_config(kind, &name, body).await?;
         if json {
             terminal::json(&object!({
                 "kind": kind.name(), "name": name, "version": version, "fingerprint": fingerprint,

@@ -29,7 +29,7 @@ pub(super) fn question(question: &ApprovalResource) -> String {
     if !question.ballots.is_empty() {
         lines.push(format!("  {}", votes(question)));
     }
-    lines.extend(notices(question).map(|told| format!("  {told}")));
+    lines.extend(notices(question).map(|notice| format!("  {notice}")));
     lines.join("\n")
 }
 
@@ -54,8 +54,8 @@ pub(super) fn notices(question: &ApprovalResource) -> Option<String> {
     let ApprovalResource { reminded, escalated, .. } = question;
     let reminders = (*reminded > 0).then(|| formatting::count(*reminded as usize, "reminder", "reminders"));
     let escalated = escalated.then(|| "escalated".to_owned());
-    let told: Vec<String> = reminders.into_iter().chain(escalated).collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    let sent: Vec<String> = reminders.into_iter().chain(escalated).collect();
+    (!sent.is_empty()).then(|| sent.join(", "))
 }
 
 /// Formats the approvals so far.

@@ -23,13 +23,13 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Shows the inbox until the user leaves it.
-pub(super) async fn run(desk: CommandBackend, by: String) -> Result<(), Error> {
-    let clerk = InboxController { desk, by };
+pub(super) async fn run(backend: CommandBackend, by: String) -> Result<(), Error> {
+    let inbox = InboxController { backend, by };
     let mut state = InboxState::default();
-    clerk.refresh(&mut state).await?;
+    inbox.refresh(&mut state).await?;
     state.go(1);
     let mut terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
-    let left = clerk.serve(&mut terminal, &mut state).await;
+    let left = inbox.serve(&mut terminal, &mut state).await;
     ratatui::restore();
     left
 }
@@ -40,7 +40,7 @@ fn no_terminal(cause: &io::Error) -> Error {
 
 /// Records decisions in the name of a person.
 struct InboxController {
-    desk: CommandBackend,
+    backend: CommandBackend,
     by: String,
 }
 
@@ -88,11 +88,11 @@ impl InboxController {
     async fn serve(&self, terminal: &mut DefaultTerminal, state: &mut InboxState) -> Result<(), Error> {
         loop {
             terminal.draw(|frame| view::draw(frame, state, &self.by)).map_err(|cause| no_terminal(&cause))?;
-            let wish = match next_key().await? {
+            let action = match next_key().await? {
                 Some(key) => state.press(key),
                 None => InboxAction::Nothing,
             };
-            match wish {
+            match action {
                 InboxAction::Nothing => {}
                 InboxAction::Leave => return Ok(()),
                 InboxAction::Say(verdict) => state.message = self.vote(state, verdict).await,
@@ -106,13 +106,13 @@ impl InboxController {
 
     /// Reads the questions again.
     async fn refresh(&self, state: &mut InboxState) -> Result<(), Error> {
-        state.take(self.desk.pending().await?);
+        state.take(self.backend.pending().await?);
         let Some(of) = state.shown().map(|question| (question.session, question.turn)) else {
             state.costs = None;
             return Ok(());
         };
         if state.costs.as_ref().is_none_or(|costs| costs.of != of) {
-            let spent = self.desk.spent(Some(of.0), CostDimension::Turn).await?;
+            let spent = self.backend.spent(Some(of.0), CostDimension::Turn).await?;
             let turn = spent.get(&of.1.to_string()).map(|spent: &CostTotals| spent.cost).unwrap_or_default();
             state.costs =
                 Some(QuestionCosts { of, turn, session: spent.values().map(|spent| spent.cost).sum() });
@@ -123,7 +123,7 @@ impl InboxController {
     /// Votes on the shown question, and returns a description of the result.
     async fn vote(&self, state: &InboxState, verdict: ApprovalVerdict) -> String {
         let Some(question) = state.shown() else { return String::new() };
-        match self.desk.decide(question.id, &self.by, verdict).await {
+        match self.backend.decide(question.id, &self.by, verdict).await {
             Ok(voted) => format!("{}: {}", question.tool, vote_summary(&voted)),
             Err(error) => error.to_string(),
         }
@@ -140,7 +140,7 @@ impl InboxController {
             Ok(None) => return Ok("the arguments were not changed, so nothing was decided".to_owned()),
             Err(error) => return Ok(error.to_string()),
         };
-        if let Err(error) = self.desk.takes(question.id, &arguments).await {
+        if let Err(error) = self.backend.takes(question.id, &arguments).await {
             return Ok(error.to_string());
         }
         Ok(self.vote(state, ApprovalVerdict::Edit { arguments }).await)
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn keys_do_nothing_without_a_selected_approval() {
         let mut state = InboxState::default();
-        for wish in press(&mut state, "asdejk\n") {
-            assert_eq!(wish, InboxAction::Nothing);
+        for action in press(&mut state, "asdejk\n") {
+            assert_eq!(action, InboxAction::Nothing);
         }
         assert_eq!(state.mode, InboxMode::Looking);
     }

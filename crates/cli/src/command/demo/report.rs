@@ -36,8 +36,8 @@ pub(super) async fn report(outcome: &DemoOutcome) -> Result<(), Error> {
         let nothing = ExecutionCounts::default();
         let seen = seen.get(action.name).unwrap_or(&nothing);
         let calls = asked.get(action.name).copied().unwrap_or(0);
-        let kept = kept(action, seen, calls);
-        if !kept {
+        let promise_holds = promise_holds_for(action, seen, calls);
+        if !promise_holds {
             broken.push(format!("`{}` was executed more often than allowed", action.name));
         }
         rows.push(vec![
@@ -47,7 +47,7 @@ pub(super) async fn report(outcome: &DemoOutcome) -> Result<(), Error> {
             allowed(action.class).to_owned(),
             seen.executions().to_string(),
             seen.by_call.len().to_string(),
-            if kept { "✓" } else { "✗ BROKEN" }.to_owned(),
+            if promise_holds { "✓" } else { "✗ BROKEN" }.to_owned(),
         ]);
     }
     terminal::table(&["ACTION", "CLASS", "CALLS", "ALLOWED", "EXECUTED", "KEYS", "KEPT"], &rows);
@@ -80,7 +80,7 @@ async fn calls(store: &SqliteStore, session: &SessionView) -> Result<BTreeMap<St
     Ok(calls)
 }
 
-fn kept(action: DemoAction, seen: &ExecutionCounts, calls: usize) -> bool {
+fn promise_holds_for(action: DemoAction, seen: &ExecutionCounts, calls: usize) -> bool {
     let once = seen.by_call.values().all(|executions| *executions <= 1);
     seen.by_call.len() <= calls && (once || action.class.may_repeat())
 }

@@ -20,7 +20,7 @@ pub(super) struct DiskStatus {
 impl DiskStatus {
     /// Measures the disk of this directory. Writes a temporary file and removes it.
     pub(super) fn measure(folder: &Path) -> io::Result<Self> {
-        let room = rustix::fs::statvfs(folder)?;
+        let space = rustix::fs::statvfs(folder)?;
         let path = folder.join(format!(".outlast-doctor-{}", std::process::id()));
         let syncs = time_syncs(&path);
         // Remove the file, even if the measurement failed.
@@ -28,8 +28,8 @@ impl DiskStatus {
         let mut syncs = syncs?;
         syncs.sort_unstable();
         Ok(Self {
-            free: room.f_bavail.saturating_mul(room.f_frsize),
-            total: room.f_blocks.saturating_mul(room.f_frsize),
+            free: space.f_bavail.saturating_mul(space.f_frsize),
+            total: space.f_blocks.saturating_mul(space.f_frsize),
             p50: syncs[SYNCS / 2],
             p99: syncs[SYNCS - 1 - SYNCS / 100],
         })

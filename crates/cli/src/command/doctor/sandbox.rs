@@ -1,18 +1,18 @@
 //! Reports which sandbox protections are active on this machine.
 use super::fact;
-use outlast::tools::sandbox::{EnvironmentReach, LandlockReach, Protections, protections};
+use outlast::tools::sandbox::{EnvironmentExposure, LandlockSupport, Protections, protections};
 
 /// Reports each protection, and the fallback if it is missing.
 pub(super) fn report() {
     let Protections { landlock, namespaces, environment, cgroup } = protections();
-    let told = match landlock {
-        LandlockReach::Missing => "missing: `shell` and MCP servers with `sandbox` do not start",
-        LandlockReach::Files => "commands are restricted to their directories",
-        LandlockReach::FilesAndSignals => {
+    let status = match landlock {
+        LandlockSupport::Missing => "missing: `shell` and MCP servers with `sandbox` do not start",
+        LandlockSupport::Files => "commands are restricted to their directories",
+        LandlockSupport::FilesAndSignals => {
             "commands are restricted to their directories and cannot signal other processes"
         }
     };
-    fact("landlock", told);
+    fact("landlock", status);
     match namespaces {
         Ok(()) => fact(
             "namespaces",
@@ -25,18 +25,18 @@ pub(super) fn report() {
             ),
         ),
     }
-    let told = if cgroup {
+    let status = if cgroup {
         "unsandboxed programs are killed together"
     } else {
         "none: unsandboxed programs are killed one by one"
     };
-    fact("cgroup", told);
-    let told = match environment {
-        EnvironmentReach::Hidden => "hidden from other processes of this user",
-        EnvironmentReach::UnsandboxedPrograms => {
+    fact("cgroup", status);
+    let status = match environment {
+        EnvironmentExposure::Hidden => "hidden from other processes of this user",
+        EnvironmentExposure::UnsandboxedPrograms => {
             "readable for programs without a sandbox, because root may not drop CAP_SYS_PTRACE here; grant CAP_SETPCAP"
         }
-        EnvironmentReach::SameUser => "readable for this user",
+        EnvironmentExposure::SameUser => "readable for this user",
     };
-    fact("environment", told);
+    fact("environment", status);
 }

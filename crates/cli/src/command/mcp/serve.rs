@@ -30,7 +30,7 @@ impl McpServeArgs {
 
 async fn serve(outlast: &Outlast, scopes: Scopes) -> Result<(), Error> {
     let runtime = outlast.runtime();
-    let org = runtime.access().reach.home();
+    let org = runtime.access().visibility.home();
     let access = Access { scopes, ..Access::to(org).by(terminal_user()) };
     let secret = outlast.operator().runtime().store().secret().await?;
     McpServer::local(runtime.serving(access), secret, &ServerLimits::default()).serve().await

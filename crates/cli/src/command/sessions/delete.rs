@@ -20,13 +20,13 @@ pub(crate) struct SessionDeleteArgs {
 
 impl SessionDeleteArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let session = desk.find(&self.session).await?;
+        let backend = data.backend().await?;
+        let session = backend.find(&self.session).await?;
         if !self.yes && !is_meant(&session)? {
             terminal::note("· nothing was deleted");
             return Ok(());
         }
-        desk.delete(session.id).await?;
+        backend.delete(session.id).await?;
         if data.json {
             terminal::json(&json!({ "deleted": session.id }));
         } else {

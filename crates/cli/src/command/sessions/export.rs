@@ -29,9 +29,9 @@ pub(crate) struct SessionExportArgs {
 
 impl SessionExportArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let session = desk.find(&self.session).await?.id;
-        let export = match desk {
+        let backend = data.backend().await?;
+        let session = backend.find(&self.session).await?.id;
+        let export = match backend {
             CommandBackend::Server(client) => {
                 ArchiveStream::There { file: client.export(session).await?, lines: RecordCounter::default() }
             }
@@ -95,8 +95,8 @@ impl RecordCounter {
 
     fn count(&mut self, piece: &[u8]) {
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
-            let room = Self::TOLD.saturating_sub(self.begun.len()).min(part.len());
-            self.begun.extend_from_slice(&part[..room]);
+            let taken = Self::TOLD.saturating_sub(self.begun.len()).min(part.len());
+            self.begun.extend_from_slice(&part[..taken]);
             if part.ends_with(b"\n") {
                 let kind = self.begun.split(|byte| *byte == b',').nth(1);
                 self.records += u64::from(kind.is_some_and(|kind| kind.starts_with(b"\"record\":")));

@@ -24,9 +24,9 @@ pub(crate) struct SessionForkArgs {
 
 impl SessionForkArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let from = desk.find(&self.session).await?.id;
-        let fork = desk.fork(from, self.at.map(Seq), (self.key, self.head)).await?;
+        let backend = data.backend().await?;
+        let from = backend.find(&self.session).await?.id;
+        let fork = backend.fork(from, self.at.map(Seq), self.key, self.head).await?;
         if data.json {
             terminal::json(&json!({ "session": fork }));
         } else {

@@ -69,13 +69,18 @@ pub(super) async fn newest(data: &GlobalArgs) -> Result<(), Error> {
 }
 
 /// Prints a table of the newest `limit` sessions.
-pub(crate) async fn list(desk: &CommandBackend, limit: usize) -> Result<(), Error> {
-    table(desk.sessions(&SessionFilter::default(), limit).await?);
+pub(crate) async fn list(backend: &CommandBackend, limit: usize) -> Result<(), Error> {
+    table(backend.sessions(&SessionFilter::default(), limit).await?);
     Ok(())
 }
 
-async fn found(desk: &CommandBackend, filter: &SessionFilter, limit: usize, json: bool) -> Result<(), Error> {
-    let sessions = desk.sessions(filter, limit).await?;
+async fn found(
+    backend: &CommandBackend,
+    filter: &SessionFilter,
+    limit: usize,
+    json: bool,
+) -> Result<(), Error> {
+    let sessions = backend.sessions(filter, limit).await?;
     if json {
         for TitledSession { session, title } in &sessions {
             let mut line = session_json(session);

@@ -22,10 +22,10 @@ pub(crate) struct SessionRewindArgs {
 
 impl SessionRewindArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let session = desk.find(&self.session).await?.id;
+        let backend = data.backend().await?;
+        let session = backend.find(&self.session).await?.id;
         let to = (self.to > 0).then_some(Seq(self.to));
-        desk.rewind(session, &self.head, to).await?;
+        backend.rewind(session, &self.head, to).await?;
         if data.json {
             terminal::json(&json!({ "session": session, "head": self.head, "at": to }));
             return Ok(());

@@ -38,24 +38,28 @@ pub(crate) struct SessionShowArgs {
 
 impl SessionShowArgs {
     pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
-        let desk = data.backend().await?;
-        let session = desk.find(&self.session).await?;
+        let backend = data.backend().await?;
+        let session = backend.find(&self.session).await?;
         if data.json {
             let mut line = session_json(&session);
-            line["forks"] = json!(desk.forks(session.id).await?);
+            line["forks"] = json!(backend.forks(session.id).await?);
             terminal::json(&line);
         } else {
-            about(&desk, &session).await?;
+            about(&backend, &session).await?;
         }
         if self.tree {
-            return if data.json { turns(&desk, &session).await } else { tree::draw(&desk, &session).await };
+            return if data.json {
+                turns(&backend, &session).await
+            } else {
+                tree::draw(&backend, &session).await
+            };
         }
-        self.messages(&desk, &session, if data.json { message_json } else { message_line }).await
+        self.messages(&backend, &session, if data.json { message_json } else { message_line }).await
     }
 
     async fn messages(
         &self,
-        desk: &CommandBackend,
+        backend: &CommandBackend,
         session: &SessionView,
         say: ItemPrinter,
     ) -> Result<(), Error> {
@@ -65,29 +69,29 @@ impl SessionShowArgs {
         })?;
         let bytes = if self.all { usize::MAX } else { SHOWN_BYTES };
         let mut past = match head.1 {
-            Some(node) => desk.history(node, bytes).await?,
+            Some(node) => backend.history(node, bytes).await?,
             None => Vec::new(),
         };
         past.reverse();
         let first = past.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn);
         if let Some(first) = first
-            && desk.turn(first).await?.parent.is_some()
+            && backend.turn(first).await?.parent.is_some()
         {
             terminal::note("· earlier messages are omitted; `--all` shows them");
         }
         for HistoryTurn { records, last_in_branch: cut } in &past {
             if let Some(id) = records.first().and_then(|record| record.turn) {
-                let view = desk.turn(id).await?;
+                let view = backend.turn(id).await?;
                 say(SessionItem::Turn(&view, session.id));
             }
             messages(records, *cut, say);
         }
         let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
         let from = session.turns.saturating_sub(newest);
-        for view in desk.turns(session.id, from, newest as usize).await? {
+        for view in backend.turns(session.id, from, newest as usize).await? {
             if view.state != TurnState::Ended {
                 say(SessionItem::Turn(&view, session.id));
-                messages(&desk.turn_records(view.id).await?, Seq(u64::MAX), say);
+                messages(&backend.turn_records(view.id).await?, Seq(u64::MAX), say);
             }
         }
         Ok(())
@@ -145,15 +149,15 @@ fn turn_json(turn: &TurnView) -> Value {
 }
 
 /// Prints every turn as one JSON line, so that programs can build the tree.
-async fn turns(desk: &CommandBackend, session: &SessionView) -> Result<(), Error> {
-    for turn in desk.turns(session.id, 0, session.turns as usize).await? {
+async fn turns(backend: &CommandBackend, session: &SessionView) -> Result<(), Error> {
+    for turn in backend.turns(session.id, 0, session.turns as usize).await? {
         terminal::json(&turn_json(&turn));
     }
     Ok(())
 }
 
 /// Prints the details of a session, without its messages.
-async fn about(desk: &CommandBackend, session: &SessionView) -> Result<(), Error> {
+async fn about(backend: &CommandBackend, session: &SessionView) -> Result<(), Error> {
     let key = session.key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
     let turns = formatting::count(session.turns as usize, "turn", "turns");
     OutputLine::new()
@@ -162,21 +166,21 @@ async fn about(desk: &CommandBackend, session: &SessionView) -> Result<(), Error
         .say();
     if let Some(LastTurn { id, end: LastEnd::Ended(kind) }) = session.last_turn
         && kind != TurnEndKind::Answered
-        && let Some(end) = desk.turn(id).await?.end
+        && let Some(end) = backend.turn(id).await?.end
     {
         terminal::say(&format!("last turn {id} {}", formatting::end(&end)));
     }
     if let Some(node) = session.forked_from {
         terminal::say(&format!("forked from {}", formatting::place(Some(node))));
     }
-    for fork in desk.forks(session.id).await? {
+    for fork in backend.forks(session.id).await? {
         terminal::say(&format!("fork {fork}"));
     }
     for (name, node) in &session.heads {
         terminal::say(&format!("head {name} at {}", formatting::place(*node)));
     }
     if let Some(active) = session.active {
-        for wait in question::waits(desk, active, &session.waits).await? {
+        for wait in question::waits(backend, active, &session.waits).await? {
             terminal::say(&format!("{active} {wait}"));
         }
     }

@@ -8,11 +8,11 @@ use outlast::{Error, TurnId};
 use outlast_kernel::tree::{SessionTree, TurnBranch};
 use std::collections::BTreeMap;
 
-pub(super) async fn draw(desk: &CommandBackend, session: &SessionView) -> Result<(), Error> {
-    let turns = desk.turns(session.id, 0, session.turns as usize).await?;
+pub(super) async fn draw(backend: &CommandBackend, session: &SessionView) -> Result<(), Error> {
+    let turns = backend.turns(session.id, 0, session.turns as usize).await?;
     let mut lines = BTreeMap::new();
     for turn in &turns {
-        lines.insert(turn.id, label(desk, session, turn).await?);
+        lines.insert(turn.id, label(backend, session, turn).await?);
     }
     let tree = SessionTree::new(turns.iter().map(branch).collect());
     let mut drawing = TreePrinter { tree: &tree, lines: &lines, left: turns.len() };
@@ -25,9 +25,9 @@ fn branch(turn: &TurnView) -> TurnBranch {
     TurnBranch { session: *session, turn: *id, parent: *parent, first: *first, last: *last }
 }
 
-async fn label(desk: &CommandBackend, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
+async fn label(backend: &CommandBackend, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
     let (Seq(first), Seq(last)) = turn.span;
-    let input = desk.records(session.id, Seq(first.saturating_sub(1)), 1).await?.into_iter().next();
+    let input = backend.records(session.id, Seq(first.saturating_sub(1)), 1).await?.into_iter().next();
     let input = input.map(|record| formatting::fact(&record.fact)).unwrap_or_default();
     let end = turn.end.as_ref().map_or("unfinished", |end| end.name());
     let holds = |seq: Seq| (turn.span.0..=turn.span.1).contains(&seq);

@@ -128,7 +128,7 @@ impl Tool for AskTool {
     type Needs = (Completion,);
 
     fn spec(&self) -> ToolSpec {
-        ToolSpec::new("ask", "Asks somebody outside.").idempotent().durable()
+        ToolSpec::new("ask", "Asks a person outside.").idempotent().durable()
     }
 
     async fn run(

@@ -131,8 +131,8 @@ pub(super) enum SessionFeed {
 
 impl SessionFeed {
     /// Returns the events of a session from its start.
-    pub(super) fn of(desk: &CommandBackend, session: SessionId) -> Self {
-        match desk {
+    pub(super) fn of(backend: &CommandBackend, session: SessionId) -> Self {
+        match backend {
             CommandBackend::File(store) => Self::File { store: store.clone(), session, after: Seq(0) },
             CommandBackend::Server(client) => Self::Server(Box::new(client.follow(session, Seq(0)))),
         }

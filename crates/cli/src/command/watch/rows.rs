@@ -56,19 +56,19 @@ impl WatchRow {
         }
     }
 
-    async fn of(desk: &CommandBackend, session: SessionView) -> Result<Self, Error> {
+    async fn of(backend: &CommandBackend, session: SessionView) -> Result<Self, Error> {
         let turn = match session.active {
             Some(turn) => Some(turn),
             None => {
-                desk.turns(session.id, session.turns.saturating_sub(1), 1).await?.pop().map(|turn| turn.id)
+                backend.turns(session.id, session.turns.saturating_sub(1), 1).await?.pop().map(|turn| turn.id)
             }
         };
         let (agent, records) = match turn {
-            Some(turn) => (desk.agent_of(turn).await?, desk.turn_records(turn).await?),
+            Some(turn) => (backend.agent_of(turn).await?, backend.turn_records(turn).await?),
             None => (None, Vec::new()),
         };
         let doing = match session.active {
-            Some(turn) => doing(&desk.why(&turn.to_string()).await?),
+            Some(turn) => doing(&backend.why(&turn.to_string()).await?),
             None => String::new(),
         };
         let (usage, cost) = costs::of_turn(&records);
@@ -89,7 +89,7 @@ impl WatchRow {
 
 /// Describes briefly what a turn does or waits for.
 fn doing(why: &WaitExplanation) -> String {
-    match &why.standing {
+    match &why.progress {
         TurnProgress::Driven { doing, .. } => doing.clone(),
         TurnProgress::Waits => {
             let waits = why.waits.iter().map(|blocked| match &blocked.call {
@@ -134,12 +134,12 @@ pub(super) struct WatchRows {
 
 impl WatchRows {
     /// Reads the sessions that run or wait now.
-    pub(super) async fn of(desk: &CommandBackend) -> Result<Self, Error> {
-        let mut rows = Self { rows: Vec::new(), after: desk.feed_end().await? };
+    pub(super) async fn of(backend: &CommandBackend) -> Result<Self, Error> {
+        let mut rows = Self { rows: Vec::new(), after: backend.feed_end().await? };
         for state in [SessionState::Leased, SessionState::Ready, SessionState::Parked, SessionState::Held] {
             let filter = SessionFilter { state: Some(state), ..SessionFilter::default() };
-            for TitledSession { session, .. } in desk.sessions(&filter, SHOWN).await? {
-                rows.put(WatchRow::of(desk, session).await?);
+            for TitledSession { session, .. } in backend.sessions(&filter, SHOWN).await? {
+                rows.put(WatchRow::of(backend, session).await?);
             }
         }
         rows.sort();
@@ -147,11 +147,11 @@ impl WatchRows {
     }
 
     /// Reads the changes since the last call, and returns the changed sessions.
-    pub(super) async fn refresh(&mut self, desk: &CommandBackend) -> Result<BTreeSet<SessionId>, Error> {
-        let (after, changed) = desk.changed(self.after).await?;
+    pub(super) async fn refresh(&mut self, backend: &CommandBackend) -> Result<BTreeSet<SessionId>, Error> {
+        let (after, changed) = backend.changed(self.after).await?;
         for session in &changed {
-            match desk.session(*session).await {
-                Ok(view) => self.put(WatchRow::of(desk, view).await?),
+            match backend.session(*session).await {
+                Ok(view) => self.put(WatchRow::of(backend, view).await?),
                 Err(error) if error.kind() == Kind::SessionNotFound => {
                     self.rows.retain(|row| row.session != *session);
                 }

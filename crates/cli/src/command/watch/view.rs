@@ -16,13 +16,13 @@ const KEYS_OPEN: &str = "j k scroll · esc back · q quit";
 /// Draws the list of sessions, or the open session.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &WatchScreen) {
     let parts = [Constraint::Min(3), Constraint::Length(1), Constraint::Length(1)];
-    let [main, told, keys] = Layout::vertical(parts).areas(frame.area());
+    let [main, status, keys] = Layout::vertical(parts).areas(frame.area());
     match &screen.open {
         Some(live) => session(frame, main, live, screen.back),
         None => list(frame, main, screen),
     }
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    frame.render_widget(Line::styled(format!(" {}", plain(&screen.message)), bold), told);
+    frame.render_widget(Line::styled(format!(" {}", plain(&screen.message)), bold), status);
     let shown = if screen.open.is_some() { KEYS_OPEN } else { KEYS };
     frame.render_widget(Line::from(format!(" {shown}")), keys);
 }

@@ -93,8 +93,8 @@ fn saved_resources_are_private() {
     place.write("victim.txt", "mine");
     symlink("victim.txt", place.path().join("link.png")).unwrap();
     for taken in ["victim.txt", "link.png"] {
-        let told = place.show(&save(taken));
-        assert!(told.contains("io.failed") && told.contains("cannot be written"), "{told}");
+        let shown = place.show(&save(taken));
+        assert!(shown.contains("io.failed") && shown.contains("cannot be written"), "{shown}");
     }
     assert_eq!(std::fs::read_to_string(place.path().join("victim.txt")).unwrap(), "mine");
 }

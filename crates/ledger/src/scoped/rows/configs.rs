@@ -26,11 +26,16 @@ impl<R: Deref<Target: QueryRows>> ConfigQueries for VisibleRows<'_, R> {
     fn config_versions(
         &self,
         org: OrgId,
-        of: (ConfigKind, &str),
+        kind: ConfigKind,
+        name: &str,
         before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error> {
-        if self.covers(org) { self.rows.config_versions(org, of, before, limit) } else { Ok(Vec::new()) }
+        if self.covers(org) {
+            self.rows.config_versions(org, kind, name, before, limit)
+        } else {
+            Ok(Vec::new())
+        }
     }
 }
 

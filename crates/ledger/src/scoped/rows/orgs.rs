@@ -23,7 +23,7 @@ impl<R: Deref<Target: ReadRows>> OrgRows for VisibleRows<'_, R> {
 
 impl<R: Deref<Target: QueryRows>> OrgQueries for VisibleRows<'_, R> {
     fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error> {
-        let OrgVisibility::Org(only) = self.access.reach else { return self.rows.orgs(after, limit) };
+        let OrgVisibility::Org(only) = self.access.visibility else { return self.rows.orgs(after, limit) };
         let visible = self.rows.org(only)?.filter(|org| after.is_none_or(|after| org.name.as_str() > after));
         Ok(visible.into_iter().take(limit).collect())
     }

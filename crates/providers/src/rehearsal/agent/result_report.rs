@@ -37,7 +37,7 @@ pub(super) fn report(
         Some(CallArguments::Json(arguments)) => arguments.get(name).unwrap_or(&Value::Null),
         _ => &Value::Null,
     };
-    let told = match tool.as_str() {
+    let sentence = match tool.as_str() {
         "clock" => time(&text(value)),
         "calculator" => format!("{} is {}.", text(argument("expression")), text(value)),
         "value_set" => remembered(&text(argument("name")), argument("value")),
@@ -55,7 +55,7 @@ pub(super) fn report(
         "file_list" => listed(argument("path"), value),
         _ => format!("{tool} gave {}.", shortened(&text(value))),
     };
-    ResultReport::Sentence(told)
+    ResultReport::Sentence(sentence)
 }
 
 fn failed(tool: &ToolName, failure: &Failure) -> String {
@@ -127,7 +127,7 @@ mod tests {
     use expect_test::expect;
     use serde_json::json;
 
-    fn told(tool: &str, arguments: Value, result: &ToolResult) -> String {
+    fn sentence(tool: &str, arguments: Value, result: &ToolResult) -> String {
         match report(&tool.parse().unwrap(), Some(&CallArguments::Json(arguments)), result) {
             ResultReport::Sentence(sentence) => sentence + "\n",
             look_up @ ResultReport::LookUp { .. } => format!("{look_up:?}\n"),
@@ -155,7 +155,7 @@ mod tests {
             ("file_list", json!({"path": "empty"}), json!({"entries": [], "left_out": 0})),
             ("pay", json!({}), json!({"receipt": 7})),
         ];
-        let log = results.map(|(tool, arguments, value)| told(tool, arguments, &ToolResult::Ok(value)));
+        let log = results.map(|(tool, arguments, value)| sentence(tool, arguments, &ToolResult::Ok(value)));
         expect![[r#"
             It is 10:20:30 UTC on 2026-07-03.
             It is 2026-07-03T12:20:30+02:00.
@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn tool_failure_is_reported_with_its_reason() {
-        let fail = |code, detail: &str| told("pay", json!({}), &ToolResult::Err(Failure::new(code, detail)));
+        let fail =
+            |code, detail: &str| sentence("pay", json!({}), &ToolResult::Err(Failure::new(code, detail)));
         let log = fail(Kind::ToolFailed, "the account is closed")
             + &fail(Kind::ToolOutcomeUnknown, "the process stopped while this call ran");
         expect![[r"
@@ -196,6 +197,6 @@ mod tests {
     fn a_long_result_is_shortened() {
         let long = "é".repeat(RESULT_CHARS + 1);
         let want = format!("pay gave {}… ({} bytes in all).\n", "é".repeat(RESULT_CHARS), long.len());
-        assert_eq!(told("pay", json!({}), &ToolResult::Ok(json!(long))), want);
+        assert_eq!(sentence("pay", json!({}), &ToolResult::Ok(json!(long))), want);
     }
 }

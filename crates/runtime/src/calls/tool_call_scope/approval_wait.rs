@@ -63,7 +63,7 @@ impl ToolCallScope {
             Resolution::Ok(value) => serde_json::from_value::<Approval>(value.clone())
                 .map_err(|_| denied("the answer was no approval".to_owned())),
             Resolution::Err(failure) => Err(denied(failure.detail.clone())),
-            Resolution::Timeout => Err(denied("nobody approved it in time".to_owned())),
+            Resolution::Timeout => Err(denied("the approval did not arrive in time".to_owned())),
             Resolution::Cancelled => Err(denied("the question was withdrawn".to_owned())),
         };
         let admitted = match approval.map(|approval| (approval.by, approval.verdict)) {

@@ -82,13 +82,13 @@ impl ToolCallScope {
             past: PastAttempts::of(history, &key),
             recovered: history.provider_has_recovered(&key, provider_of(&call.model)),
             tier: self.journal.tier,
-            audience: ReplyAudience::Nobody,
+            audience: ReplyAudience::None,
             // Model calls of a tool are not part of the conversation.
             keeps_cancelled_text: false,
         };
         let mut tries = FailedAttempts::default();
         let host = &mut CallModelHost(&self.journal);
-        let asked = metered.ask(effect.clone(), request, String::new(), (host, &mut tries)).await?.result;
+        let asked = metered.ask(effect.clone(), request, String::new(), host, &mut tries).await?.result;
         let has_outcome =
             matches!(asked, Some(ModelRequestResult::Outcome(_) | ModelRequestResult::GaveUp(_)));
         if !has_outcome && let Some(fact) = std::mem::take(&mut tries).fact(&key) {

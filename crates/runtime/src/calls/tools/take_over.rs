@@ -82,7 +82,7 @@ pub(super) async fn take_over<H: Host>(
             }
             (BatchCall::Run(prepared), None) => {
                 turn.tell(|| LiveEventKind::Interrupted { key: key.clone() });
-                (prepared.class, rule(turn, (&key, claim), prepared, call.attempts, host).await?)
+                (prepared.class, rule(turn, &key, claim, prepared, call.attempts, host).await?)
             }
         };
         let tool = call.call.running_tool().filter(|_| history.reusable().outcome(&key).is_none()).cloned();
@@ -100,7 +100,8 @@ pub(super) async fn take_over<H: Host>(
 /// Decides what happens to a call that began and has no outcome: run it again, or ask the tool whether it happened.
 async fn rule<H: Host>(
     turn: &ToolRunner<'_>,
-    (key, claim): (&ReplayKey, ClaimRef),
+    key: &ReplayKey,
+    claim: ClaimRef,
     call: &PreparedCall,
     attempts: u32,
     host: &mut H,

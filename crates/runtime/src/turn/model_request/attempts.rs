@@ -100,10 +100,10 @@ pub(super) struct AttemptProgress {
     /// The text, if the model can continue a cut reply.
     pub(super) text: String,
     /// How many bytes of the text are persisted.
-    pub(super) kept: usize,
-    pub(super) kept_at: Millis,
+    pub(super) persisted: usize,
+    pub(super) persisted_at: Millis,
     /// Whether this attempt has persisted anything.
-    pub(super) began_keeping: bool,
+    pub(super) began_persisting: bool,
     /// Whether the reply is text only, so that a model can continue it.
     pub(super) only_text: bool,
     /// Whether the provider has sent anything.
@@ -117,9 +117,9 @@ impl AttemptProgress {
             building,
             bytes,
             text,
-            kept: bytes,
-            kept_at: now,
-            began_keeping: false,
+            persisted: bytes,
+            persisted_at: now,
+            began_persisting: false,
             only_text: true,
             began: false,
         }
@@ -127,17 +127,17 @@ impl AttemptProgress {
 
     /// Whether enough new text has arrived to persist it, or enough time has passed.
     pub(super) fn is_due(&self, limits: &Limits, now: Millis) -> bool {
-        let new = self.text.len() - self.kept;
-        let late = self.kept_at.after(limits.keep_every) <= now;
+        let new = self.text.len() - self.persisted;
+        let late = self.persisted_at.after(limits.keep_every) <= now;
         self.only_text && (new >= limits.keep_bytes || (new > 0 && late))
     }
 
     pub(super) fn take_new(&mut self, key: &ReplayKey, attempt: u32, now: Millis) -> PartialReplyText {
         // The first write of an attempt contains the whole text, and so replaces what an earlier attempt
         // persisted.
-        let start = if std::mem::replace(&mut self.began_keeping, true) { self.kept } else { 0 };
+        let start = if std::mem::replace(&mut self.began_persisting, true) { self.persisted } else { 0 };
         let text = self.text[start..].to_owned();
-        (self.kept, self.kept_at) = (self.text.len(), now);
+        (self.persisted, self.persisted_at) = (self.text.len(), now);
         PartialReplyText { key: key.clone(), attempt, start, text }
     }
 }

@@ -85,7 +85,7 @@ impl OrgCostCache {
         let _alone = self.alone().await;
         loop {
             self.forget_deleted(store).await?;
-            let after = self.lock().room(self.entries_most)?.after;
+            let after = self.lock().check_size(self.entries_most)?.after;
             let page = store.feed(after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             self.learn(store, page.iter().map(|found| &found.record)).await;
@@ -170,7 +170,7 @@ impl OrgCostCache {
 }
 
 impl OrgCostCacheState {
-    fn room(&self, most: usize) -> Result<&Self, Error> {
+    fn check_size(&self, most: usize) -> Result<&Self, Error> {
         limits::check("cost_entries", self.spent.len() + self.reader.open(), most)?;
         Ok(self)
     }

@@ -92,7 +92,7 @@ fn every_new_connection_checks_its_address() {
 fn tls_uses_the_host_name_not_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let heard = std::thread::spawn(move || {
+    let request = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut acceptor = rustls::server::Acceptor::default();
         loop {
@@ -105,7 +105,7 @@ fn tls_uses_the_host_name_not_the_address() {
     let names = Names::of(&[("named.test", &["127.0.0.1"])]);
     let egress = egress(&names, &[format!("named.test:{port}")]);
     let got = get(&egress, &format!("https://named.test:{port}/"));
-    assert_eq!(heard.join().unwrap(), Some("named.test".to_owned()));
+    assert_eq!(request.join().unwrap(), Some("named.test".to_owned()));
     assert_eq!(got.unwrap_err().kind(), outlast_vocab::Kind::EgressUnreachable);
 }
 

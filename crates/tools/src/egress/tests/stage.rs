@@ -24,13 +24,15 @@ impl Server {
     pub(super) fn at(place: &str, play: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(place).unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
-        let (play, heard) = (Arc::new(play), asked.clone());
+        let (play, requests) = (Arc::new(play), asked.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (Ok(mut stream), play, heard) = (stream, play.clone(), heard.clone()) else { return };
+                let (Ok(mut stream), play, requests) = (stream, play.clone(), requests.clone()) else {
+                    return;
+                };
                 std::thread::spawn(move || {
                     while let Some(request) = request(&mut stream) {
-                        heard.lock().unwrap().push(request.clone());
+                        requests.lock().unwrap().push(request.clone());
                         play(&request, &mut stream);
                     }
                 });

@@ -229,7 +229,7 @@ pub(super) fn receipt(turn: TurnId, key: &str, seq: u64) -> LedgerEntry {
 }
 
 /// Returns the evidence if every promise was kept.
-pub(super) fn kept() -> RoundEvidence {
+pub(super) fn intact_evidence() -> RoundEvidence {
     let [pay, _, walk, ask, count, lost_pay] = calls();
     RoundEvidence {
         ledger: vec![

@@ -28,7 +28,7 @@ q  quit
 Any key closes this.";
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &InboxState, by: &str) {
-    let [top, middle, told, keys] = Layout::vertical([
+    let [top, middle, status, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(3),
         Constraint::Length(2),
@@ -50,7 +50,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &InboxState, by: &str) {
         InboxMode::Looking | InboxMode::Helping => format!(" {}", plain(&state.message)),
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    frame.render_widget(Paragraph::new(line).style(bold).wrap(Wrap { trim: false }), told);
+    frame.render_widget(Paragraph::new(line).style(bold).wrap(Wrap { trim: false }), status);
     frame.render_widget(Line::from(format!(" {KEYS}")), keys);
 }
 
@@ -102,7 +102,7 @@ fn text_of(question: &ApprovalResource, costs: Option<&QuestionCosts>) -> Text<'
     if question.needed > 1 {
         lines.push(entry("votes", &approval_format::votes(question)));
     }
-    lines.extend(approval_format::notices(question).map(|told| entry("told", &told)));
+    lines.extend(approval_format::notices(question).map(|status| entry("told", &status)));
     lines.push(entry("asked", &formatting::when(*since)));
     lines.push(entry("until", &expires.map_or_else(|| "for ever".to_owned(), formatting::when)));
     if let Some(QuestionCosts { turn, session, .. }) = costs {

@@ -9,21 +9,21 @@ use outlast_ports::store::Store;
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Millis, SessionId, WorkerId};
 
-struct Living {
+struct CrashingFixture {
     memory: MemoryStore,
-    mortal: CrashingStore<MemoryStore>,
+    crashing_store: CrashingStore<MemoryStore>,
 }
 
-impl Living {
+impl CrashingFixture {
     fn new() -> Self {
         let memory = MemoryStore::new();
-        Self { mortal: CrashingStore::new(memory.clone(), CrashPoint::Never), memory }
+        Self { crashing_store: CrashingStore::new(memory.clone(), CrashPoint::Never), memory }
     }
 }
 
-impl Fixture for Living {
+impl Fixture for CrashingFixture {
     fn store(&self) -> &dyn Store {
-        &self.mortal
+        &self.crashing_store
     }
 
     fn bury(&self, worker: WorkerId) {
@@ -31,15 +31,15 @@ impl Fixture for Living {
     }
 }
 
-outlast_conformance::store_conformance!(Living::new);
+outlast_conformance::store_conformance!(CrashingFixture::new);
 
 /// Opens sessions until the store crashes. Returns how many were acknowledged, how many exist, and how it ended.
 fn open_three(dies: CrashPoint) -> (usize, usize, String) {
     let memory = MemoryStore::new();
-    let mortal = CrashingStore::new(memory.clone(), dies);
-    let heard = (1..=3).filter(|id| open(&mortal, *id)).count();
+    let crashing_store = CrashingStore::new(memory.clone(), dies);
+    let opened = (1..=3).filter(|id| open(&crashing_store, *id)).count();
     let there = memory.sessions(None, 10).now_or_never().unwrap().unwrap().len();
-    (heard, there, told(&mortal.pulse()))
+    (opened, there, summary(&crashing_store.pulse()))
 }
 
 fn open(store: &dyn Store, id: u128) -> bool {
@@ -50,7 +50,7 @@ fn open(store: &dyn Store, id: u128) -> bool {
         .is_some()
 }
 
-fn told(pulse: &SimulatedProcess) -> String {
+fn summary(pulse: &SimulatedProcess) -> String {
     let written: Vec<Vec<&str>> = pulse
         .written()
         .iter()
@@ -74,21 +74,21 @@ fn crash_leaves_none_or_all_of_a_write() {
 #[test]
 fn stopped_store_writes_nothing_more() {
     let memory = MemoryStore::new();
-    let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
-    assert!(open(&mortal, 1));
-    mortal.pulse().stop();
-    assert!(!open(&mortal, 2));
+    let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::Never);
+    assert!(open(&crashing_store, 1));
+    crashing_store.pulse().stop();
+    assert!(!open(&crashing_store, 2));
     assert_eq!(memory.sessions(None, 10).now_or_never().unwrap().unwrap().len(), 1);
-    assert_eq!(told(&mortal.pulse()), r#"[["session.opened"]], over: true"#);
+    assert_eq!(summary(&crashing_store.pulse()), r#"[["session.opened"]], over: true"#);
 }
 
 #[test]
 fn crashing_store_lists_only_its_own_writes() {
     let memory = MemoryStore::new();
     assert!(open(&memory, 1));
-    let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
-    assert!(open(&mortal, 2));
+    let crashing_store = CrashingStore::new(memory.clone(), CrashPoint::Never);
+    assert!(open(&crashing_store, 2));
     assert!(open(&memory, 3));
-    assert!(open(&mortal, 4));
-    assert_eq!(told(&mortal.pulse()), r#"[["session.opened"], ["session.opened"]], over: false"#);
+    assert!(open(&crashing_store, 4));
+    assert_eq!(summary(&crashing_store.pulse()), r#"[["session.opened"], ["session.opened"]], over: false"#);
 }

@@ -33,11 +33,11 @@ async fn foreign_host_or_origin_request_is_rejected() {
 #[tokio::test]
 async fn proxied_host_request_needs_a_key() {
     let name = "agents.example.com";
-    let door = |door: outlast_server::OriginPolicy| {
-        let hosts = [door.hosts.clone(), vec![name.to_owned()]].concat();
-        outlast_server::OriginPolicy { hosts, ..door }
+    let policy = |policy: outlast_server::OriginPolicy| {
+        let hosts = [policy.hosts.clone(), vec![name.to_owned()]].concat();
+        outlast_server::OriginPolicy { hosts, ..policy }
     };
-    let stage = Stage::with(door, ServerLimits::default()).await;
+    let stage = Stage::with(policy, ServerLimits::default()).await;
     let body = json!({ "text": "hello" });
     let ask = |method: &str, path: &str, host: &str| {
         let request = stage.request(method, path).header("host", host);
@@ -82,7 +82,7 @@ async fn proxied_host_request_needs_a_key() {
 async fn allowed_origin_is_echoed_in_cors_headers() {
     let site = "https://console.example";
     let stage = Stage::with(
-        |door| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..door },
+        |policy| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..policy },
         ServerLimits::default(),
     )
     .await;
@@ -96,8 +96,8 @@ async fn allowed_origin_is_echoed_in_cors_headers() {
 #[tokio::test]
 async fn allowed_origin_may_send_headers_of_every_api() {
     let site = "https://console.example";
-    let door = |door| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..door };
-    let stage = Stage::with(door, ServerLimits::default()).await;
+    let policy = |policy| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..policy };
+    let stage = Stage::with(policy, ServerLimits::default()).await;
     let rows = [
         ("/v1/turns", "authorization, content-type, idempotency-key, traceparent"),
         ("/v1/events", "authorization, last-event-id"),
@@ -175,7 +175,7 @@ async fn excessive_members_numbers_or_ids_are_rejected() {
 #[tokio::test]
 async fn oversized_nested_or_ambiguous_bodies_are_rejected() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
     let large = send(json!({ "text": "x".repeat(1_000) }).to_string()).await;
     assert_eq!((large.status, large.code().as_str()), (413, "limit.exceeded"));
@@ -225,7 +225,7 @@ async fn array_is_rejected_where_an_object_is_expected() {
 #[tokio::test]
 async fn long_or_slow_headers_close_only_their_connection() {
     let limits = ServerLimits { header_wait: Duration::from_millis(200), ..ServerLimits::default() };
-    let stage = Stage::with(|door| door, limits).await;
+    let stage = Stage::with(|policy| policy, limits).await;
     let long = stage.request("GET", "/v1/sessions").header("x-long", &"x".repeat(100 << 10)).send().await;
     assert_eq!((long.status, long.code().as_str()), (431, "limit.exceeded"));
     let just_too_long =
