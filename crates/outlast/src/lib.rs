@@ -241,6 +241,18 @@ pub use builder::Builder;
 pub use capability::Capability;
 pub use handle::Outlast;
 pub use input_builder::InputBuilder;
+/// Decides by Cedar policies instead of rules.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+/// use outlast::cedar::{Cedar, PolicyFiles};
+///
+/// let files = PolicyFiles { policies: "policies.cedar".into(), ..PolicyFiles::default() };
+/// let outlast = Outlast::at("agent.db").policy_engine(Cedar::load(&files)?).start().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "cedar")]
 pub use outlast_cedar as cedar;
 pub use outlast_ledger::memory::MemoryStore;
@@ -298,8 +310,7 @@ pub use outlast_ledger::memory::MemoryStore;
 ///
 /// | option | meaning |
 /// |---|---|
-/// | `pure`, `idempotent`, `transactional`, `at_most_once` | how to recover an interrupted call; default `at_most_once`
-/// |
+/// | `pure`, `idempotent`, `transactional`, `at_most_once` | how to recover an interrupted call; `at_most_once` if absent |
 /// | `serial`, `key = "account"` | runs alone; runs in order with calls of the same key |
 /// | `attempts = 3`, `backoff_ms = 200` | retries transient failures |
 /// | `deadline_s = 30` | the timeout of one attempt |
@@ -311,27 +322,196 @@ pub use outlast_ledger::memory::MemoryStore;
 ///
 /// Implement the trait directly for a tool that has its own state or needs `prepare` or `probe`.
 pub use outlast_macros::tool;
+/// Gives an agent the tools of MCP servers.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use outlast::Outlast;
+/// use outlast::mcp::{McpServerSettings, McpServerSpec, McpTools, PinnedDefinitions, ProcessTransport, ServerTransport};
+///
+/// // The definitions that `outlast mcp accept` has pinned.
+/// let pins = PinnedDefinitions::parse(&std::fs::read_to_string("agent.mcp.json")?)?;
+/// let transport = ServerTransport::Process(ProcessTransport {
+///     program: "weather-server".into(),
+///     args: Vec::new(),
+///     dir: ".".into(),
+///     passed_env: vec!["WEATHER_KEY".to_owned()],
+///     launcher: None,
+/// });
+/// let weather = McpServerSpec { name: "weather".to_owned(), transport, settings: McpServerSettings::default() };
+/// let outlast = Outlast::at("agent.db").tools(McpTools::new(vec![weather], &pins)?).start().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "mcp")]
 pub use outlast_mcp as mcp;
+/// Stores the contents of attachments outside the database.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+///
+/// let outlast = Outlast::at("agent.db").attachments("s3://my-bucket/agents").start().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "objects")]
 pub use outlast_objects as objects;
 pub use outlast_ports::ResultFuture;
 pub use outlast_ports::{
     archive, clock, contents, hook, metrics, model, payment, plugin, policy, search, spawner, tool, trigger,
 };
+/// Connects agents to models.
+///
+/// ```
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use outlast::Outlast;
+/// use outlast::providers::Rehearsal;
+/// use outlast::runtime::worker::system::SystemClock;
+/// use std::sync::Arc;
+///
+/// let model = Rehearsal::scripted("say Good morning.".parse()?, Arc::new(SystemClock));
+/// let outlast = Outlast::ephemeral().provider(model).start().await?;
+/// assert_eq!(outlast.session("ann").send("hello").await?.answer().await?, "Good morning.");
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
+/// ```
+///
+/// For a model over HTTP, use `.provider(Providers::from_env()?).model("openai/gpt-5")`.
 pub use outlast_providers as providers;
+/// Answers questions about a running worker.
+///
+/// ```
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+///
+/// let outlast = Outlast::ephemeral().start().await?;
+/// let turn = outlast.session("ann").send("hello").await?;
+/// turn.answer().await?;
+/// let why = outlast.runtime().why(turn.session()).await?;
+/// assert_eq!(why.progress.name(), "rests");
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
+/// ```
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::archive::Export;
 pub use outlast_runtime::delivery::events::SessionEventStream;
+/// Serves agents over HTTP, from your own program.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use outlast::server::Server;
+/// use outlast::vocab::access::Access;
+/// use outlast::{OrgId, Outlast};
+///
+/// let outlast = Outlast::at("agent.db").start().await?;
+/// let local = Access::to(OrgId::DEFAULT); // the access of local requests without a key
+/// let server = Server::bind(outlast.runtime(), "127.0.0.1:7777".parse()?, local).await?;
+/// server.serve(async { tokio::signal::ctrl_c().await.unwrap_or_default() }).await?;
+/// outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "server")]
 pub use outlast_server as server;
+/// Delivers the outputs of turns to webhooks, files and programs.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+/// use outlast::sink::SubscribedSink;
+/// use outlast::sinks::JsonLinesFile;
+///
+/// let audit = SubscribedSink::new("audit", JsonLinesFile::new("audit.jsonl")?)?;
+/// let outlast = Outlast::at("agent.db").sink(audit).start().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "sinks")]
 pub use outlast_sinks as sinks;
+/// Stores sessions in an SQLite file.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+///
+/// let outlast = Outlast::at("agent.db").start().await?; // creates the file, or upgrades an older one
+/// for session in outlast.store().sessions(None, 20).await? {
+///     println!("{} {:?}", session.id, session.state);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub use outlast_store as sqlite;
+/// Sends traces and metrics to an OpenTelemetry collector.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+/// use outlast::telemetry::TelemetrySettings;
+///
+/// let collector = TelemetrySettings::to("http://127.0.0.1:4318")?.service("shop");
+/// let outlast = Outlast::at("agent.db").telemetry(collector).start().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "telemetry")]
 pub use outlast_telemetry as telemetry;
+/// Contains tools that most agents need.
+///
+/// ```
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+/// use outlast::tools::Calculator;
+///
+/// let outlast = Outlast::ephemeral().tool(Calculator).start().await?;
+/// let turn = outlast.session("ann").send("what is 6 * 7?").await?;
+/// assert!(turn.answer().await?.contains("42"));
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
+/// ```
 pub use outlast_tools as tools;
+/// Defines what queries return.
+///
+/// ```
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+/// use outlast::views::SessionState;
+///
+/// let outlast = Outlast::ephemeral().start().await?;
+/// outlast.session("ann").send("hello").await?.answer().await?;
+/// let session = outlast.store().sessions(None, 1).await?.remove(0);
+/// assert_eq!((session.key.as_deref(), session.state), (Some("ann"), SessionState::Idle));
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
+/// ```
 pub use outlast_views as views;
+/// Defines records, events, errors and ids.
+///
+/// ```
+/// # async fn example() -> Result<(), outlast::Error> {
+/// use outlast::Outlast;
+/// use outlast::vocab::record::Seq;
+///
+/// let outlast = Outlast::ephemeral().start().await?;
+/// let turn = outlast.session("ann").send("hello").await?;
+/// turn.answer().await?;
+/// let records = outlast.store().records(turn.session(), Seq(0), 100).await?;
+/// let names: Vec<&str> = records.iter().map(|record| record.fact.name()).collect();
+/// assert_eq!(names.last(), Some(&"turn.ended"));
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
+/// ```
 pub use outlast_vocab as vocab;
 pub use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId};
 pub use ports::{attachment_upload, budget, configs, orgs, outbox, payment_outbox, rate, sink, store, votes};
