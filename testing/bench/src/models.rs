@@ -66,7 +66,7 @@ fn measure_decoding(report: &mut BenchReport, tokio: &tokio::runtime::Runtime) {
     report.put("models.sse_mb_per_s", sse);
     report.put("models.decode_mb_per_s", whole);
     report.judge("server-sent events, one core", format!("{sse:.0} MB/s"), "≥ 100 MB/s".into(), sse >= 100.0);
-    report.add_plain_row("the same, decoded to pieces of a reply", format!("{whole:.0} MB/s"));
+    report.add_plain_row("the same, decoded to parts of a reply", format!("{whole:.0} MB/s"));
 }
 
 /// Returns a durable Outlast that uses the server as its model.
@@ -108,7 +108,7 @@ async fn measure_first_token(report: &mut BenchReport, dir: &Path, turns: usize)
     report.put("models.first_token_ms", ours);
     report.put("models.first_token_added_ms", added);
     let found = format!("{added:.2} ms on {raw:.2} ms");
-    report.judge("added to a model's first word, p50", found, "≤ 2 ms".into(), added <= 2.0);
+    report.judge("added to a model's first token, p50", found, "≤ 2 ms".into(), added <= 2.0);
     Ok(())
 }
 
@@ -151,7 +151,7 @@ async fn measure_concurrent_streams(
     report.put("models.streams", STREAMS);
     report.put("models.streams_raw_s", raw);
     report.put("models.streams_s", ours);
-    let found = format!("{ours:.2} s, raw client {raw:.2} s, {missed} listeners missed a word");
+    let found = format!("{ours:.2} s, raw client {raw:.2} s, {missed} listeners missed text");
     let target = "as long as the raw client, 5 % more at most".into();
     report.judge(
         "200 streams of 100 tokens/s to their end",

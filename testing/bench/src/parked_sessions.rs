@@ -43,9 +43,9 @@ pub(crate) fn measure(
     report.put("idle_queries_per_s", looks);
     report.judge("idle process, memory", format!("{rss:.1} MB"), "< 30 MB".into(), rss < 30.0);
     report.judge(
-        "idle process, looks at the database",
+        "idle process, checks of the database",
         format!("{looks:.1}/s"),
-        "≤ 1 cheap look/s (+ slack)".into(),
+        "≤ 1 cheap check/s (+ slack)".into(),
         looks <= 1.5,
     );
     Ok(())

@@ -36,7 +36,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> Result<(), Box<dyn std::error
     report.put("gate_us", gate);
     report.put("package_us", folded);
     report.judge(
-        "gate and labels of a call, 100 rules, our CPU",
+        "policy and labels of a call, 100 rules, our CPU",
         format!("{gate:.1} µs"),
         "≤ 20 µs".into(),
         gate <= 20.0,
