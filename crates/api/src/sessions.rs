@@ -101,7 +101,7 @@ pub struct SessionResource {
     #[schema(value_type = Option<String>, example = "0.0123")]
     pub cost: Option<Cost>,
     /// How the last turn ended: `answered`, `refused`, `out_of_model_calls`, `out_of_budget`, `cancelled`,
-    /// `aborted`, `failed` or `sealed`. `stuck` if the current turn cannot continue. Absent if no turn has
+    /// `aborted`, `abandoned`, `failed` or `sealed`. `stuck` if the current turn cannot continue. Absent if no turn has
     /// ended yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_end: Option<Cow<'static, str>>,

@@ -3,7 +3,9 @@ use crate::terminal::one_line;
 use outlast::TurnId;
 use outlast::vocab::Millis;
 use outlast::vocab::approval::approval_id;
-use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
+use outlast::vocab::effect::{
+    BatchCall, Command, ModelOutcome, Outcome, StepOutcome, SyncOutcome, ToolOutcome,
+};
 use outlast::vocab::id::ApprovalId;
 use outlast::vocab::message::{CallArguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::payment::{Payment, PaymentOrder, PaymentState};
@@ -116,7 +118,9 @@ pub(crate) fn end(end: &TurnEnd) -> String {
         TurnEnd::OutOfModelCalls { limit } => format!("{name}: {limit} were allowed"),
         TurnEnd::OutOfBudget { budget, why: Some(why) } => format!("{name}: {budget}: {why}"),
         TurnEnd::OutOfBudget { budget, why: None } => format!("{name}: {budget}"),
-        TurnEnd::Cancelled { reason } => format!("{name}: {}", one_line(reason, TEXT_LETTERS)),
+        TurnEnd::Cancelled { reason } | TurnEnd::Abandoned { reason } => {
+            format!("{name}: {}", one_line(reason, TEXT_LETTERS))
+        }
         TurnEnd::Aborted { reason, undone, left } => {
             let undone = format!("{} undone", count(*undone as usize, "call", "calls"));
             let left = if *left == 0 { String::new() } else { format!(", {left} not") };
@@ -214,8 +218,9 @@ pub(crate) fn fact(fact: &Fact) -> String {
         }
         Fact::Stuck { failure } => failure.to_string(),
         Fact::Resolved { key, resolution } => format!("{key}: {}", self::resolution(resolution)),
-        Fact::CancelRequested { reason, undo: false } => one_line(reason, TEXT_LETTERS),
-        Fact::CancelRequested { reason, undo: true } => {
+        Fact::CancelRequested { reason, undo: false, .. } => one_line(reason, TEXT_LETTERS),
+        Fact::EnvironmentRequested(change) => format!("package {}", change.environment.package),
+        Fact::CancelRequested { reason, undo: true, .. } => {
             format!("{}; its calls will be undone", one_line(reason, TEXT_LETTERS))
         }
         Fact::Undoable(UndoableCall { key, undo: UndoCall { tool, arguments } }) => {
@@ -292,6 +297,10 @@ fn effect_outcome(outcome: &Outcome) -> String {
         Outcome::DurableStep(StepOutcome::Value(value)) => one_line(&value.to_string(), TEXT_LETTERS),
         Outcome::DurableStep(StepOutcome::Failed(failure)) => format!("failed: {failure}"),
         Outcome::AwaitEvent(resolution) => self::resolution(resolution),
+        Outcome::SyncEnvironment(SyncOutcome(None)) => "the same configuration".to_owned(),
+        Outcome::SyncEnvironment(SyncOutcome(Some(environment))) => {
+            format!("package {}", environment.package)
+        }
         Outcome::Checkpoint(joined) => count(joined.inputs.len(), "input joined", "inputs joined"),
         outcome => outcome.kind().name().to_owned(),
     }

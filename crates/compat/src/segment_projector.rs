@@ -429,6 +429,9 @@ fn how(end: &TurnEnd) -> SegmentOutcome {
         TurnEnd::Answered { .. } => SegmentOutcome::Answered,
         TurnEnd::Refused { .. } => SegmentOutcome::Refused,
         TurnEnd::Cancelled { .. } | TurnEnd::Aborted { .. } => SegmentOutcome::Cancelled,
+        TurnEnd::Abandoned { reason } => {
+            SegmentOutcome::Failed(Failure::new(Kind::TurnAbandoned, reason.as_str()))
+        }
         TurnEnd::Failed { failure } => SegmentOutcome::Failed(failure.clone()),
         TurnEnd::OutOfModelCalls { limit } => {
             let detail = format!("model_calls is limited to {limit}, and the turn has used them all");

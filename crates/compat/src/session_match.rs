@@ -83,6 +83,7 @@ impl ComparableMessage {
         };
         let content = |part: &Part| match part {
             Part::Attachment { attachment } => Some(attachment.content),
+            Part::Link { link } => Some(Hash::of(link.url.as_bytes())),
             _ => None,
         };
         let files = parts.iter().filter_map(content).collect();

@@ -95,7 +95,7 @@ fn of_hook(hook: &str, hooks: &[HookUse]) -> Option<UntrustedSource> {
 }
 
 fn of_parts(parts: &[Part]) -> Option<UntrustedSource> {
-    parts.iter().any(|part| matches!(part, Part::Attachment { .. })).then_some(UntrustedSource::Attachment)
+    parts.iter().any(Part::is_file).then_some(UntrustedSource::Attachment)
 }
 
 fn of_tool(tool: &ToolName, tools: &[ToolContract]) -> Option<UntrustedSource> {

@@ -52,7 +52,7 @@ impl<'a> TrustedText<'a> {
     /// Adds the text parts of a user message. Attachments are not trusted.
     pub fn add_parts(&mut self, parts: &'a [Part]) {
         for part in parts {
-            if let Part::Text { text } = part {
+            if let Part::Text { text } | Part::Instruction { text } = part {
                 self.add(Origin::User, text.as_str());
             }
         }
@@ -88,7 +88,7 @@ impl<'a> TrustedText<'a> {
                     } else {
                         tainted = true;
                     }
-                    tainted |= parts.iter().any(|part| matches!(part, Part::Attachment { .. }));
+                    tainted |= parts.iter().any(Part::is_file);
                 }
                 Message::Assistant { .. } | Message::Tool { .. } if place < input => tainted = true,
                 Message::Assistant { calls, .. } => {

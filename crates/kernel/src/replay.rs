@@ -33,6 +33,7 @@ pub struct TurnHistory {
     resolutions: BTreeMap<ReplayKey, Resolution>,
     cancelled: Option<String>,
     aborted: bool,
+    abandoned: bool,
     undoable: Vec<UndoableCall>,
     hooked: Vec<HookApplied>,
     payments: BTreeMap<ReplayKey, Payment>,
@@ -112,8 +113,9 @@ impl TurnHistory {
                 Fact::Resolved { key, resolution } => {
                     history.resolutions.entry(key).or_insert(resolution);
                 }
-                Fact::CancelRequested { reason, undo } => {
+                Fact::CancelRequested { reason, undo, abandon } => {
                     (history.cancelled, history.aborted) = (Some(reason), undo);
+                    history.abandoned = abandon;
                 }
                 Fact::Undoable(undoable) => history.add_undoable(undoable),
                 Fact::Hooked(hooked) => history.hooked.push(hooked),
@@ -138,6 +140,7 @@ impl TurnHistory {
                 | Fact::Settled(_)
                 | Fact::Opened { .. }
                 | Fact::HeadMoved { .. }
+                | Fact::EnvironmentRequested(_)
                 | Fact::Reminded { .. }
                 | Fact::Escalated { .. } => {}
             }
@@ -453,8 +456,16 @@ impl TurnHistory {
         changes.map(|hooked| hooked.hook.as_str()).chain(joined.flatten())
     }
 
-    /// Returns the end of an aborted turn once nothing more is undone.
-    pub fn end_aborted(&self, index: u32, reason: String) -> TurnEnd {
+    /// Returns the end of a turn that was told to stop, once nothing more is undone.
+    pub fn end_stopped(&self, index: u32, reason: String) -> TurnEnd {
+        match (self.aborted, self.abandoned) {
+            (true, _) => self.end_aborted(index, reason),
+            (false, true) => TurnEnd::Abandoned { reason },
+            (false, false) => TurnEnd::Cancelled { reason },
+        }
+    }
+
+    fn end_aborted(&self, index: u32, reason: String) -> TurnEnd {
         let all = self.undo_calls(index).len();
         let taken = self.batches.get(&ReplayKey::turn(index).undo()).map_or(0, |batch| {
             let done =
@@ -660,6 +671,18 @@ mod tests {
             labels: Labels::default(),
             provenance: Provenance::default(),
         }
+    }
+
+    #[test]
+    fn stop_request_decides_how_a_turn_ends() {
+        let end = |undo, abandon| {
+            let request = Fact::CancelRequested { reason: "enough".to_owned(), undo, abandon };
+            history(vec![request]).unwrap().end_stopped(0, "enough".to_owned()).name()
+        };
+        assert_eq!(
+            [end(false, false), end(true, false), end(false, true)],
+            ["cancelled", "aborted", "abandoned"]
+        );
     }
 
     #[test]

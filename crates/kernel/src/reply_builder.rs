@@ -64,7 +64,7 @@ impl ReplyBuilder {
         })?;
         // Without usage data, the cost of a reply is unknown.
         let cost = prices.filter(|_| usage != Usage::default()).map(|prices| prices.of(&usage));
-        Ok(Reply { parts, calls, stop, usage, cost, attempt })
+        Ok(Reply { parts, calls, stop, stop_sequence: None, usage, cost, attempt })
     }
 }
 
@@ -94,6 +94,7 @@ mod tests {
                 parts: vec![Part::text("ab")],
                 calls: vec![],
                 stop: StopReason::End,
+                stop_sequence: None,
                 usage: Usage { input: 1, output: 2, ..Usage::default() },
                 cost: None,
                 attempt: 1,

@@ -548,7 +548,8 @@ mod tests {
 
     fn reply(text: &str, calls: Vec<ToolUse>, stop: StopReason) -> ModelOutcome {
         let parts = vec![Part::text(text)];
-        ModelOutcome::Reply(Reply { parts, calls, stop, usage: Usage::default(), cost: None, attempt: 1 })
+        let usage = Usage::default();
+        ModelOutcome::Reply(Reply { parts, calls, stop, stop_sequence: None, usage, cost: None, attempt: 1 })
     }
 
     fn tool_use(index: usize, tool: &str) -> ToolUse {

@@ -221,24 +221,13 @@ mod tests {
     };
     use outlast_vocab::label::{Labels, Provenance};
     use outlast_vocab::message::CallArguments;
-    use outlast_vocab::record::{CallSettled, EffectAnswered, InputDelivery, TurnAccepted};
+    use outlast_vocab::record::{CallSettled, EffectAnswered, TurnAccepted};
     use outlast_vocab::tool::{EffectClass, PreparedCall};
     use outlast_vocab::{CallId, Hash, Millis, TurnId};
     use serde_json::json;
 
     fn accepted(text: &str) -> Fact {
-        Fact::Accepted(TurnAccepted {
-            parts: vec![Part::text(text)],
-            key: None,
-            delivery: InputDelivery::Next,
-            package: None,
-            output: None,
-            plugins: std::collections::BTreeMap::new(),
-            traceparent: None,
-            before: Vec::new(),
-            note: None,
-            retry_of: None,
-        })
+        Fact::Accepted(TurnAccepted::text(text))
     }
 
     fn reply(text: &str, calls: &[&str]) -> Fact {
@@ -249,6 +238,7 @@ mod tests {
             parts: vec![Part::text(text)],
             calls: calls.iter().map(ask).collect(),
             stop: StopReason::End,
+            stop_sequence: None,
             usage: Usage::default(),
             cost: None,
             attempt: 1,

@@ -51,7 +51,8 @@ mod tests {
         };
         let cost = cost.map(|cost| cost.parse().unwrap());
         let (parts, calls) = (Vec::new(), Vec::new());
-        let reply = Reply { parts, calls, stop: StopReason::End, usage: Usage::default(), cost, attempt: 1 };
+        let (stop, usage) = (StopReason::End, Usage::default());
+        let reply = Reply { parts, calls, stop, stop_sequence: None, usage, cost, attempt: 1 };
         Fact::Performed(EffectPerformed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
     }
 

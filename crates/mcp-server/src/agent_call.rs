@@ -438,6 +438,7 @@ fn ended_result(followed: &FollowedTurn, end: &TurnEnd) -> CallToolResult {
             bad(format!("not enough is left of the {budget}{why}"))
         }
         TurnEnd::Cancelled { reason } => bad(format!("the turn was cancelled: {reason}")),
+        TurnEnd::Abandoned { reason } => bad(format!("the turn was abandoned: {reason}")),
         TurnEnd::Aborted { reason, .. } => bad(format!("the turn was aborted: {reason}")),
         TurnEnd::Failed { failure } => with_field(bad(failure_text(failure)), "error", failure_json(failure)),
         TurnEnd::Sealed { claims, alone, hung } => bad(TurnEnd::sealed_because(*claims, *alone, *hung)),

@@ -93,8 +93,13 @@ impl<'a> ModelRequest<'a> {
     }
 
     fn file_most(&self, part: &Part) -> usize {
-        let Part::Attachment { attachment } = part else { return 0 };
-        self.files.get(attachment.content).map_or(0, request_size::content).max(ATTACHMENT_TOKENS)
+        match part {
+            Part::Attachment { attachment } => {
+                self.files.get(attachment.content).map_or(0, request_size::content).max(ATTACHMENT_TOKENS)
+            }
+            Part::Link { .. } => ATTACHMENT_TOKENS,
+            Part::Text { .. } | Part::Reasoning { .. } | Part::Sealed { .. } | Part::Instruction { .. } => 0,
+        }
     }
 }
 

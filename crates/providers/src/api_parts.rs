@@ -135,7 +135,9 @@ mod tests {
     use outlast_ports::model::AttachmentContents;
     use outlast_vocab::effect::{Generation, ModelCall, ToolChoice};
     use outlast_vocab::id::AttachmentId;
-    use outlast_vocab::message::{Attachment, CallArguments, Message, Part, ToolResult, ToolUse};
+    use outlast_vocab::message::{
+        Attachment, CallArguments, Link, LinkKind, Message, Part, ToolResult, ToolUse,
+    };
     use outlast_vocab::{Failure, Kind};
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -196,6 +198,12 @@ mod tests {
         })
     }
 
+    fn link() -> impl Strategy<Value = Part> {
+        let kind = prop::sample::select(vec![LinkKind::Image, LinkKind::File]);
+        (text(), kind, prop::option::of(text()), prop::option::of(text()))
+            .prop_map(|(url, kind, name, detail)| Part::Link { link: Link { url, kind, name, detail } })
+    }
+
     fn part(content: Hash) -> impl Strategy<Value = Part> {
         prop_oneof![
             text().prop_map(Part::text),
@@ -206,6 +214,8 @@ mod tests {
             value().prop_map(|data| Part::Sealed { provider: "p".to_owned(), data }),
             value().prop_map(|item| Part::Sealed { provider: "p".to_owned(), data: json!({ "item": item }) }),
             attachment(content),
+            text().prop_map(|text| Part::Instruction { text }),
+            link(),
         ]
     }
 
@@ -259,7 +269,12 @@ mod tests {
                 at: None,
                 tools: Hash::ZERO,
                 choice: ToolChoice::Only("pay".parse().unwrap()),
-                options: Generation { tokens_most: Some(u32::MAX), temperature_milli: Some(250), variant },
+                options: Generation {
+                    tokens_most: Some(u32::MAX),
+                    temperature_milli: Some(250),
+                    variant,
+                    ..Generation::default()
+                },
                 output,
             };
             let request = ModelRequest {

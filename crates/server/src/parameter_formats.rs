@@ -36,6 +36,7 @@ const ALLOWED_VALUES: [(&str, &[&str]); 6] = [
             "out_of_budget",
             "cancelled",
             "aborted",
+            "abandoned",
             "failed",
             "sealed",
             "stuck",

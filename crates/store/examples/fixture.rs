@@ -131,6 +131,7 @@ fn reply(text: &str) -> Fact {
         stop: StopReason::End,
         usage: Usage::default(),
         cost: None,
+        stop_sequence: None,
         attempt: 1,
     };
     Fact::Performed(EffectPerformed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))

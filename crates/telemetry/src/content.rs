@@ -56,6 +56,8 @@ pub(crate) fn finish_reason(stop: StopReason) -> &'static str {
 fn of_parts(parts: &[Part]) -> Vec<Value> {
     let of_part = |part: &Part| match part {
         Part::Text { text } => Some(json!({ "type": "text", "content": text })),
+        Part::Instruction { text } => Some(json!({ "type": "instruction", "content": text })),
+        Part::Link { link } => Some(json!({ "type": "uri", "modality": link.kind.name(), "uri": link.url })),
         Part::Reasoning { text, .. } => Some(json!({ "type": "reasoning", "content": text })),
         Part::Attachment { attachment } => Some(json!({
             "type": "file", "mime_type": attachment.media_type.as_str(), "file_id": attachment.id.to_string()

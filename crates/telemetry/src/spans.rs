@@ -120,6 +120,7 @@ impl TraceBuilder {
                 self.root.events.push(Event { time_unix_nano: nanos(resumed.since), ..event });
             }
             Fact::CancelRequested { .. } => self.add_root_event("outlast.turn.cancel_requested"),
+            Fact::EnvironmentRequested(_) => self.add_root_event("outlast.turn.environment_requested"),
             Fact::Compacted(_) => self.add_root_event("outlast.context.compacted"),
             Fact::Hooked(hooked) => {
                 let event =
@@ -447,6 +448,9 @@ impl TraceBuilder {
             TurnEnd::Sealed { claims, alone, hung } => {
                 let detail = TurnEnd::sealed_because(*claims, *alone, *hung);
                 self.mark_failed(&mut root, &Failure::new(Kind::TurnSealed, detail));
+            }
+            TurnEnd::Abandoned { reason } => {
+                self.mark_failed(&mut root, &Failure::new(Kind::TurnAbandoned, reason.as_str()));
             }
             TurnEnd::Answered { text: said } | TurnEnd::Refused { text: said }
                 if self.content == ContentExport::Included =>

@@ -35,6 +35,7 @@ impl WriteDescriber {
             Fact::Stuck { .. } => "turn stuck".to_owned(),
             Fact::Resolved { .. } => "wait resolved".to_owned(),
             Fact::CancelRequested { undo: false, .. } => "cancel requested".to_owned(),
+            Fact::EnvironmentRequested(_) => "other configuration requested".to_owned(),
             Fact::CancelRequested { undo: true, .. } => "abort requested".to_owned(),
             Fact::Undoable(undoable) => format!("undone by {}", undoable.undo.tool),
             Fact::Payment(payment) => match &payment.state {
@@ -85,6 +86,7 @@ fn describe_effect(performed: &EffectPerformed) -> String {
         (_, Outcome::Checkpoint(joined)) if joined.correction.is_some() => "correction".to_owned(),
         (_, Outcome::Checkpoint(joined)) if joined.inputs.is_empty() => "model told".to_owned(),
         (_, Outcome::Checkpoint(_)) => "input joined".to_owned(),
+        (_, Outcome::SyncEnvironment(_)) => "configuration changed".to_owned(),
         (_, Outcome::Sleep(_)) => "sleep over".to_owned(),
         (_, Outcome::AwaitEvent(_)) => "wait over".to_owned(),
         (command, _) => command.kind().to_string(),

@@ -15,6 +15,7 @@ use crate::wait::Resolution;
 use crate::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Add;
 
@@ -42,7 +43,6 @@ macro_rules! effects {
 
         /// Any request, tagged by its kind.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[expect(clippy::large_enum_variant, reason = "a command is made once for each effect and moved a few times")]
         pub enum Command { $($(#[$doc])* #[serde(rename = $name)] $kind($request),)* }
 
         impl Command {
@@ -104,6 +104,8 @@ effects! {
     Sleep -> SleepOutcome = Sleep, "sleep";
     /// Waits until a key is resolved from outside.
     AwaitEvent -> Resolution = AwaitEvent, "await_event";
+    /// Moves the turn to the configuration that its client last asked for.
+    SyncEnvironment -> SyncOutcome = SyncEnvironment, "sync_environment";
 }
 
 impl fmt::Display for EffectKind {
@@ -201,6 +203,42 @@ pub struct Generation {
     /// A named variant of the model, such as a reasoning effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
+    /// The probability mass of the tokens to choose from, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p_milli: Option<u32>,
+    /// The number of tokens to choose from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<u32>,
+    /// Texts at which the answer ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// The seed of the random choice of tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+    /// The penalty of tokens that the text contains, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub presence_penalty_milli: Option<i32>,
+    /// The penalty of tokens by how often the text contains them, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency_penalty_milli: Option<i32>,
+    /// The change of the likelihood of tokens, by the provider's number of the token.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub logit_bias: BTreeMap<String, i32>,
+    /// Whether a reply may contain several tool calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_tools: Option<bool>,
+    /// The form of the summary of the reasoning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// How detailed the answer is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verbosity: Option<String>,
+    /// The provider's class of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_tier: Option<String>,
+    /// The end user, as the provider knows them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -236,6 +274,9 @@ pub struct Reply {
     pub calls: Vec<ToolUse>,
     /// Why the model stopped.
     pub stop: StopReason,
+    /// The text of [`Generation::stop`] at which it stopped, if the provider says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_sequence: Option<String>,
     /// The tokens used.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage: Usage,
@@ -563,6 +604,28 @@ pub struct AwaitEvent {
     pub deadline: Option<Millis>,
 }
 
+/// Moves the turn to the configuration that its client last asked for, before the next model call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncEnvironment {
+    /// Whether the turn may change its configuration.
+    pub may_change: bool,
+}
+
+/// The new configuration of the turn, or `None` if it keeps the one that it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SyncOutcome(pub Option<Environment>);
+
+/// The configuration of the next model calls of a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The fingerprint of the package.
+    pub package: Hash,
+    /// The JSON Schema of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -583,6 +646,6 @@ mod tests {
         let text = serde_json::to_string(&command).unwrap();
         assert_eq!(text, r#"{"sleep":{"until":9}}"#);
         assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), command);
-        assert_eq!(EffectKind::ALL.len(), 8);
+        assert_eq!(EffectKind::ALL.len(), 9);
     }
 }

@@ -105,6 +105,8 @@ kinds! {
     TurnRaced = "turn.raced", Retry, 409;
     /// A turn was cancelled.
     TurnCancelled = "turn.cancelled", Reject, 409;
+    /// The client of the turn abandoned it.
+    TurnAbandoned = "turn.abandoned", Reject, 410;
     /// The turn ended in a way that cannot be retried.
     TurnNotRetryable = "turn.not_retryable", Reject, 409;
     /// Later turns follow the turn to be retried.

@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn only_durable_events_have_sequence_numbers() {
-        let fact = Fact::CancelRequested { reason: "enough".into(), undo: false };
+        let fact = Fact::CancelRequested { reason: "enough".into(), undo: false, abandon: false };
         let record = Record { seq: Seq(4), turn: None, at: Millis(7), hash: Hash::ZERO, fact };
         let session = SessionId::from_u128(1);
         let frame = serde_json::to_string(&Event::Durable(Box::new(record)).frame(session)).unwrap();

@@ -382,6 +382,7 @@ pub enum NoPatch {}
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "a change is made once for each effect and moved a few times")]
 pub enum HookPatch {
     /// Changes the context of a model call.
     BeforeContext(ContextPatch),

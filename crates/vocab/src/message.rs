@@ -103,6 +103,16 @@ pub enum Part {
         /// The reference to its content.
         attachment: Attachment,
     },
+    /// An instruction in the middle of a conversation. The program that sends the input wrote it, not its user.
+    Instruction {
+        /// The instruction.
+        text: String,
+    },
+    /// An image or file elsewhere, which the provider fetches.
+    Link {
+        /// The reference to its content.
+        link: Link,
+    },
 }
 
 impl Part {
@@ -115,15 +125,61 @@ impl Part {
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),
-            Self::Reasoning { .. } | Self::Sealed { .. } | Self::Attachment { .. } => None,
+            Self::Reasoning { .. }
+            | Self::Sealed { .. }
+            | Self::Attachment { .. }
+            | Self::Instruction { .. }
+            | Self::Link { .. } => None,
         }
     }
 
-    fn size(&self) -> usize {
+    /// Returns whether this is an image or a file.
+    pub fn is_file(&self) -> bool {
+        matches!(self, Self::Attachment { .. } | Self::Link { .. })
+    }
+
+    /// Returns the approximate number of bytes that a model reads for this part.
+    pub fn size(&self) -> usize {
         match self {
-            Self::Text { text } | Self::Reasoning { text, .. } => text.len(),
+            Self::Text { text } | Self::Reasoning { text, .. } | Self::Instruction { text } => text.len(),
             Self::Sealed { data, .. } => json_size(data),
+            Self::Link { link } => link.url.len(),
             Self::Attachment { .. } => 0,
+        }
+    }
+}
+
+/// A reference to an image or file outside of Outlast.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The address.
+    pub url: String,
+    /// The kind of content.
+    pub kind: LinkKind,
+    /// The file name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How closely the model looks at an image, in the provider's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The kind of content behind a [`Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// An image.
+    Image,
+    /// Another file.
+    File,
+}
+
+impl LinkKind {
+    /// Returns the name of the kind.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::File => "file",
         }
     }
 }

@@ -4,8 +4,8 @@
 //! stay readable; `tests/fixtures` contains one of each.
 use crate::cost::Cost;
 use crate::effect::{
-    Command, DirectOutcome, EffectKind, JournalPosition, ModelOutcome, Outcome, ToolOutcome, Usage,
-    is_default,
+    Command, DirectOutcome, EffectKind, Environment, JournalPosition, ModelOutcome, Outcome, ToolOutcome,
+    Usage, is_default,
 };
 use crate::error::Failure;
 use crate::hook::HookPatch;
@@ -124,7 +124,12 @@ pub enum Fact {
         /// Whether the effects of the turn are to be undone.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         undo: bool,
+        /// Whether the turn stops because its client abandoned it. An abandoned turn undoes nothing.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        abandon: bool,
     },
+    /// The client of the turn asked for another configuration, which the next model calls use.
+    EnvironmentRequested(EnvironmentChange),
     /// A call can be undone.
     Undoable(UndoableCall),
     /// A hook changed an effect. Written with the effect, or before it.
@@ -204,6 +209,15 @@ pub struct TurnAccepted {
     /// The turn that this one retries. Its answered effects are reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<TurnId>,
+    /// The fingerprint of the request that brought the input without a key. A repeated request has the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Hash>,
+    /// The worker of the process that accepted that request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerId>,
+    /// The fingerprint of what the request added to the agent, such as instructions, tools and options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Hash>,
 }
 
 impl TurnAccepted {
@@ -220,8 +234,23 @@ impl TurnAccepted {
             before: Vec::new(),
             note: None,
             retry_of: None,
+            request: None,
+            worker: None,
+            layers: None,
         }
     }
+}
+
+/// A change of a turn's configuration that its client asked for together with tool results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentChange {
+    /// The new configuration.
+    pub environment: Environment,
+    /// The fingerprint of what the request added to the agent, such as instructions, tools and options.
+    pub layers: Hash,
+    /// The sender's note, which replaces that of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present_or_null")]
+    pub note: Option<Value>,
 }
 
 /// How an input is delivered that arrives during a turn.
@@ -610,6 +639,12 @@ pub enum TurnEnd {
         #[serde(default, skip_serializing_if = "is_zero")]
         left: u32,
     },
+    /// The turn was abandoned by its client: it waited for tool results that did not come, or the client went on
+    /// elsewhere.
+    Abandoned {
+        /// The reason.
+        reason: String,
+    },
     /// The turn failed with an error.
     Failed {
         /// The error.
@@ -643,6 +678,7 @@ impl TurnEnd {
         "out_of_budget",
         "cancelled",
         "aborted",
+        "abandoned",
         "failed",
         "sealed",
         "joined",
@@ -668,6 +704,7 @@ impl TurnEnd {
                 let detail = format!("{reason} ({undone} calls were taken back, {left} could not be)");
                 Error::new(Kind::TurnCancelled, detail)
             }
+            Self::Abandoned { reason } => Error::new(Kind::TurnAbandoned, reason),
             Self::Failed { failure } => failure.into(),
             Self::Sealed { claims, alone, hung } => {
                 Error::new(Kind::TurnSealed, Self::sealed_because(claims, alone, hung))
@@ -700,6 +737,7 @@ impl TurnEnd {
             Self::OutOfBudget { .. } => TurnEndKind::OutOfBudget,
             Self::Cancelled { .. } => TurnEndKind::Cancelled,
             Self::Aborted { .. } => TurnEndKind::Aborted,
+            Self::Abandoned { .. } => TurnEndKind::Abandoned,
             Self::Failed { .. } => TurnEndKind::Failed,
             Self::Sealed { .. } => TurnEndKind::Sealed,
             Self::Joined { .. } => TurnEndKind::Joined,
@@ -727,6 +765,8 @@ pub enum TurnEndKind {
     Cancelled,
     /// A person or program aborted the turn, and its calls were undone.
     Aborted,
+    /// The client abandoned the turn.
+    Abandoned,
     /// The turn failed with an error.
     Failed,
     /// The turn repeatedly killed or blocked its worker.
@@ -737,13 +777,14 @@ pub enum TurnEndKind {
 
 impl TurnEndKind {
     /// All kinds, in the order of [`TurnEnd::NAMES`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Answered,
         Self::Refused,
         Self::OutOfModelCalls,
         Self::OutOfBudget,
         Self::Cancelled,
         Self::Aborted,
+        Self::Abandoned,
         Self::Failed,
         Self::Sealed,
         Self::Joined,
@@ -758,6 +799,7 @@ impl TurnEndKind {
             Self::OutOfBudget => "out_of_budget",
             Self::Cancelled => "cancelled",
             Self::Aborted => "aborted",
+            Self::Abandoned => "abandoned",
             Self::Failed => "failed",
             Self::Sealed => "sealed",
             Self::Joined => "joined",
@@ -767,11 +809,17 @@ impl TurnEndKind {
     /// Returns whether a turn with this end can be retried.
     ///
     /// An answer or a refusal is final. A retry has no more model calls than its original. The effects of an
-    /// aborted turn were undone. An input that joined another turn is retried with that turn.
+    /// aborted turn were undone. The client of an abandoned turn went on elsewhere. An input that joined another
+    /// turn is retried with that turn.
     pub const fn is_retryable(self) -> bool {
         match self {
             Self::Failed | Self::Cancelled | Self::Sealed | Self::OutOfBudget => true,
-            Self::Answered | Self::Refused | Self::OutOfModelCalls | Self::Aborted | Self::Joined => false,
+            Self::Answered
+            | Self::Refused
+            | Self::OutOfModelCalls
+            | Self::Aborted
+            | Self::Abandoned
+            | Self::Joined => false,
         }
     }
 
@@ -878,6 +926,7 @@ impl Fact {
             Self::Stuck { .. } => "turn.stuck",
             Self::Resolved { .. } => "wait.resolved",
             Self::CancelRequested { .. } => "turn.cancel_requested",
+            Self::EnvironmentRequested(_) => "turn.environment_requested",
             Self::Undoable(_) => "effect.undoable",
             Self::Hooked(_) => "effect.hooked",
             Self::Payment(_) => "effect.payment",

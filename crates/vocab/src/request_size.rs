@@ -12,6 +12,8 @@ const MESSAGE: usize = 80;
 const PART: usize = 88;
 /// Overhead of an attachment, or of the text that replaces one that cannot be shown, in bytes.
 const ATTACHMENT: usize = 128;
+/// Overhead of an instruction in the middle of a conversation, in bytes.
+const INSTRUCTION: usize = 32;
 /// Overhead of a call, and of its result, in bytes.
 const CALL: usize = 144;
 /// Overhead of the instructions about the form of an answer, without the schema, in bytes.
@@ -131,6 +133,11 @@ impl Part {
     fn request_bytes_max(&self) -> usize {
         let content = match self {
             Self::Text { text: said } => text(said),
+            Self::Instruction { text: said } => INSTRUCTION + text(said),
+            Self::Link { link } => {
+                let words = [&link.name, &link.detail].into_iter().flatten();
+                ATTACHMENT + 2 * text(&link.url) + words.map(|word| 2 * text(word)).sum::<usize>()
+            }
             Self::Reasoning { text: thought, signature } => {
                 text(thought) + signature.as_deref().map_or(0, text)
             }

@@ -67,7 +67,7 @@ pub(super) async fn next_worker_sees_an_earlier_cancel(s: &StoreUnderTest<'_>) -
     s.cancel(lease.turn, cancel_reason(), NOW).await?;
     let again = s.claim_only_turn(s.rival(), UNTIL).await?;
     let last = again.records.last().expect("a turn has records");
-    assert_eq!(last.fact, Fact::CancelRequested { reason: cancel_reason(), undo: false });
+    assert_eq!(last.fact, Fact::CancelRequested { reason: cancel_reason(), undo: false, abandon: false });
     assert_eq!(s.add(&again.lease, Vec::new()).await?.cancelled, Some(cancel_reason()));
     Ok(())
 }
@@ -111,7 +111,10 @@ pub(super) async fn abort_is_a_cancel_with_undo(s: &StoreUnderTest<'_>) -> RuleR
     let requests: Vec<_> =
         records.iter().filter(|record| matches!(record.fact, Fact::CancelRequested { .. })).collect();
     assert_eq!(requests.len(), 1);
-    assert_eq!(requests[0].fact, Fact::CancelRequested { reason: cancel_reason(), undo: true });
+    assert_eq!(
+        requests[0].fact,
+        Fact::CancelRequested { reason: cancel_reason(), undo: true, abandon: false }
+    );
     let queued = s.queue(lease.session, "next").await?;
     assert_eq!(s.abort(queued, cancel_reason(), NOW).await?, CancelOutcome::EndedBeforeStart);
     s.end(&lease).await?;

@@ -7,9 +7,9 @@ use super::store_under_test::{
 use futures_util::future::join;
 use outlast_ports::turns::{Commit, Fence, Lease, LeaseRequest, TurnTransition, ValueWrite};
 use outlast_views::SessionState;
-use outlast_vocab::effect::ToolOutcome;
+use outlast_vocab::effect::{Environment, ToolOutcome};
 use outlast_vocab::id::TurnId;
-use outlast_vocab::record::{CallSettled, ClaimRef, Fact, OutcomeVerdict, Seq};
+use outlast_vocab::record::{CallSettled, ClaimRef, EnvironmentChange, Fact, OutcomeVerdict, Seq};
 use outlast_vocab::{Hash, Kind, Millis};
 use serde_json::json;
 
@@ -310,13 +310,16 @@ pub(super) async fn commit_rejects_facts_that_the_store_records(s: &StoreUnderTe
     s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
     let before = s.snapshot().await?;
     let input = s.turn_records(lease.turn).await?.remove(0).fact;
+    let environment = Environment { package: Hash::ZERO, output: None };
+    let change = EnvironmentChange { environment, layers: Hash::ZERO, note: None };
     let others = [
         input,
         Fact::Opened { key: Some("mine".to_owned()), forked_from: None },
         Fact::HeadMoved { head: "main".to_owned(), to: None },
         Fact::Parked { waits: vec![wait("a")] },
         Fact::Resolved { key: wait_key("a"), resolution: value_resolution() },
-        Fact::CancelRequested { reason: "enough".to_owned(), undo: false },
+        Fact::CancelRequested { reason: "enough".to_owned(), undo: false, abandon: false },
+        Fact::EnvironmentRequested(change),
         Fact::Settled(CallSettled { claim, verdict: OutcomeVerdict::DidNotHappen }),
         Fact::Ended { end: answer("bye") },
     ];

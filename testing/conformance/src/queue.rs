@@ -64,6 +64,7 @@ pub(super) async fn every_turn_end_round_trips(s: &StoreUnderTest<'_>) -> RuleRe
         TurnEnd::OutOfModelCalls { limit: 50 },
         TurnEnd::OutOfBudget { budget: "tokens".to_owned(), why: None },
         TurnEnd::Cancelled { reason: "enough".to_owned() },
+        TurnEnd::Abandoned { reason: "no results".to_owned() },
         TurnEnd::Failed { failure: Failure::new(Kind::ModelRejected, "too hot") },
         TurnEnd::Sealed { claims: 10, alone: 4, hung: false },
     ];

@@ -279,6 +279,7 @@ pub(super) fn reply(text: &str) -> Fact {
         parts: vec![Part::text(text)],
         calls: Vec::new(),
         stop: StopReason::End,
+        stop_sequence: None,
         usage: Usage::default(),
         cost: None,
         attempt: 1,

@@ -176,6 +176,7 @@ impl JournalSession {
             Fact::Parked { .. } | Fact::Compacted(_) | Fact::Resumed(_) | Fact::Interrupted(_) => {}
             Fact::Opened { .. }
             | Fact::HeadMoved { .. }
+            | Fact::EnvironmentRequested(_)
             | Fact::Repaired { .. }
             | Fact::Undoable(_)
             | Fact::Hooked(_)

@@ -267,10 +267,10 @@ fn invalid_sink_is_named_without_showing_secrets() {
         | error[config.invalid]: outlast.toml:2: sink `a`: expected a file in an existing directory, got `no/such/out`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected outcomes of a turn (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed), got `joined`
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected outcomes of a turn (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, abandoned, failed, sealed), got `joined`
         |   read on with: outlast explain config.invalid
         exit 1
-        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one outcome of a turn: answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, sealed
+        | error[config.invalid]: outlast.toml:2: sink `a`: expected at least one outcome of a turn: answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, abandoned, failed, sealed
         |   read on with: outlast explain config.invalid
         exit 1
         | error[config.invalid]: outlast.toml:2: sink `a`: expected an event to deliver (turn.ended, approval.requested, approval.reminded, approval.escalated), got `joined`

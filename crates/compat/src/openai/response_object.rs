@@ -5,7 +5,7 @@ use crate::segment_event::{SegmentEnd, SegmentOutcome};
 use crate::segment_projector::{PendingClientCall, ProjectedInput};
 use crate::segment_reader::RecordedSegment;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::message::{Message, Part, text_of};
+use outlast_vocab::message::{Link, LinkKind, Message, Part, text_of};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, Millis, SessionId};
 use serde_json::{Map, Value, json};
@@ -232,7 +232,13 @@ fn input_part(part: &Part) -> Option<Value> {
         Part::Attachment { attachment } => {
             Some(json!({ "type": "input_file", "file_id": attachment.id, "filename": attachment.name }))
         }
-        _ => None,
+        Part::Link { link: Link { url, kind: LinkKind::Image, detail, .. } } => {
+            Some(json!({ "type": "input_image", "image_url": url, "detail": detail }))
+        }
+        Part::Link { link: Link { url, kind: LinkKind::File, name, .. } } => {
+            Some(json!({ "type": "input_file", "file_url": url, "filename": name }))
+        }
+        Part::Instruction { .. } | Part::Reasoning { .. } | Part::Sealed { .. } => None,
     }
 }
 

@@ -50,11 +50,14 @@ pub fn retry(rows: &mut dyn Rows, retry: RetryRequest) -> Result<AcceptReceipt, 
         let detail = format!("the first record of {} is not its input", original.id);
         return Err(Error::new(Kind::RecordCorrupt, detail));
     };
-    // The original's key is in use. An input that joined a turn now begins one.
+    // The original's key is in use, and a repeated request continues the original. An input that joined a turn now
+    // begins one.
     let accepted = record::TurnAccepted {
         key: None,
         delivery: InputDelivery::Next,
         retry_of: Some(original.id),
+        request: None,
+        worker: None,
         ..input
     };
     let new = NewTurn {

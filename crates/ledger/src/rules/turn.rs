@@ -579,6 +579,7 @@ fn project(
         | Fact::Reminded { .. }
         | Fact::Escalated { .. }
         | Fact::CancelRequested { .. }
+        | Fact::EnvironmentRequested(_)
         | Fact::Settled(_)
         | Fact::Ended { .. } => Err(forbidden_fact(fact)),
     }
@@ -807,7 +808,7 @@ pub fn cancel(
         TurnState::Ended => return lookup::end_of(rows, &turn).map(CancelOutcome::AlreadyEnded),
         TurnState::Active if turn.cancelled => return Ok(CancelOutcome::Requested),
         TurnState::Queued => {
-            let request = Fact::CancelRequested { reason: reason.clone(), undo };
+            let request = Fact::CancelRequested { reason: reason.clone(), undo, abandon: false };
             append(rows, &mut session, Some(&mut turn), request.into(), now)?;
             end_turn(rows, &mut session, &mut turn, TurnEnd::Cancelled { reason }, now)?;
             session.queued -= 1;
@@ -816,7 +817,8 @@ pub fn cancel(
             }
         }
         TurnState::Active => {
-            append(rows, &mut session, Some(&mut turn), Fact::CancelRequested { reason, undo }.into(), now)?;
+            let request = Fact::CancelRequested { reason, undo, abandon: false };
+            append(rows, &mut session, Some(&mut turn), request.into(), now)?;
             turn.cancelled = true;
             wake(&mut session);
             if session.state == SessionState::Held {

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outlast_ports::model::AttachmentContents;
-use outlast_vocab::message::Attachment;
+use outlast_vocab::message::{Attachment, Link};
 
 /// An attachment in a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +50,18 @@ pub(crate) fn render_attachment<'a>(
         }
         _ => RenderedAttachment::Text(format!("[{name} is {media_type}, which this model cannot be shown]")),
     }
+}
+
+/// Returns the note that replaces a link in an API that opens no such links.
+pub(crate) fn link_note(link: &Link) -> String {
+    let name = link.name.as_deref().unwrap_or(link.kind.name());
+    format!("[{name} is at {}, which this model cannot open]", link.url)
+}
+
+/// Returns an instruction in the middle of a conversation as a text within the user's message. Not every server
+/// accepts a system message there.
+pub(crate) fn instruction_text(text: &str) -> String {
+    format!("<system>\n{text}\n</system>")
 }
 
 /// Text media types that do not start with `text/`.

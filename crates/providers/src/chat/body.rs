@@ -1,11 +1,13 @@
 //! Renders requests.
 use crate::Api;
-use crate::api_parts::attachment_parts::{RenderedAttachment, is_picture_or_pdf, render_attachment};
+use crate::api_parts::attachment_parts::{
+    RenderedAttachment, instruction_text, is_picture_or_pdf, link_note, render_attachment,
+};
 use crate::api_parts::streaming_calls::as_text;
 use crate::api_parts::strict_schema::{StrictMode, schema_instructions};
 use crate::api_parts::{ApiRequest, DecodeSettings, RenderedRequest, cache_prefix, raw_json, signatures};
 use outlast_vocab::effect::ToolChoice;
-use outlast_vocab::message::{Message, Part, text_of};
+use outlast_vocab::message::{LinkKind, Message, Part, text_of};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -178,7 +180,11 @@ fn own_reasoning<'a>(ask: &ApiRequest<'_>, part: &'a Part) -> Option<&'a str> {
         Part::Reasoning { text, signature } => {
             signatures::untag_signature(ask.provider.name, signature.as_deref()).map(|_| text.as_str())
         }
-        Part::Text { .. } | Part::Sealed { .. } | Part::Attachment { .. } => None,
+        Part::Text { .. }
+        | Part::Sealed { .. }
+        | Part::Attachment { .. }
+        | Part::Instruction { .. }
+        | Part::Link { .. } => None,
     }
 }
 
@@ -188,6 +194,17 @@ fn content<'a>(ask: &ApiRequest<'a>, parts: &'a [Part]) -> ChatContent<'a> {
     }
     let shown = parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(json!({ "type": "text", "text": text })),
+        Part::Instruction { text } => Some(json!({ "type": "text", "text": instruction_text(text) })),
+        Part::Link { link } => Some(match link.kind {
+            LinkKind::Image => {
+                let mut image = json!({ "url": link.url });
+                if let Some(detail) = &link.detail {
+                    image["detail"] = json!(detail);
+                }
+                json!({ "type": "image_url", "image_url": image })
+            }
+            LinkKind::File => json!({ "type": "text", "text": link_note(link) }),
+        }),
         Part::Attachment { attachment } => {
             Some(match render_attachment(attachment, ask.request.files, is_picture_or_pdf) {
                 RenderedAttachment::Text(text) => json!({ "type": "text", "text": text }),

@@ -1,5 +1,7 @@
 //! Renders requests.
-use crate::api_parts::attachment_parts::{RenderedAttachment, render_attachment};
+use crate::api_parts::attachment_parts::{
+    RenderedAttachment, instruction_text, link_note, render_attachment,
+};
 use crate::api_parts::streaming_calls::{OWN_ID_PREFIX, as_object};
 use crate::api_parts::strict_schema::schema_instructions;
 use crate::api_parts::{ApiRequest, DecodeSettings, RenderedRequest, cache_prefix, raw_json, signatures};
@@ -197,6 +199,9 @@ fn text_part(text: &str) -> Option<Value> {
 fn user_part(ask: &ApiRequest<'_>, part: &Part) -> Option<Value> {
     match part {
         Part::Text { text } => text_part(text),
+        Part::Instruction { text } => text_part(&instruction_text(text)),
+        // The API opens only files of its own store.
+        Part::Link { link } => text_part(&link_note(link)),
         Part::Attachment { attachment } => {
             match render_attachment(attachment, ask.request.files, accepts_media_type) {
                 RenderedAttachment::Text(text) => text_part(&text),
@@ -217,6 +222,6 @@ fn reply_part(ask: &ApiRequest<'_>, part: &Part) -> Option<Value> {
             Some(json!({ "text": text, "thought": true, "thoughtSignature": signature }))
         }
         Part::Sealed { provider, data } => (provider == ask.provider.name).then(|| data.clone()),
-        Part::Attachment { .. } => None,
+        Part::Attachment { .. } | Part::Instruction { .. } | Part::Link { .. } => None,
     }
 }

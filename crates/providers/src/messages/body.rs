@@ -1,11 +1,13 @@
 //! Renders requests. Cache breakpoints mark the end of the current prompt and the end of the previous one.
-use crate::api_parts::attachment_parts::{RenderedAttachment, is_picture_or_pdf, render_attachment};
+use crate::api_parts::attachment_parts::{
+    RenderedAttachment, instruction_text, is_picture_or_pdf, render_attachment,
+};
 use crate::api_parts::streaming_calls::as_object;
 use crate::api_parts::strict_schema::{StrictMode, schema_instructions};
 use crate::api_parts::{ApiRequest, DecodeSettings, RenderedRequest, cache_prefix, raw_json, signatures};
 use crate::claude::ClaudeVersion;
 use outlast_vocab::effect::ToolChoice;
-use outlast_vocab::message::{Message, Part, ToolResult};
+use outlast_vocab::message::{LinkKind, Message, Part, ToolResult};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -285,6 +287,14 @@ fn text_block(text: &str) -> Option<Value> {
 fn user_block(ask: &ApiRequest<'_>, part: &Part) -> Option<Value> {
     match part {
         Part::Text { text } => text_block(text),
+        Part::Instruction { text } => text_block(&instruction_text(text)),
+        Part::Link { link } => {
+            let source = json!({ "type": "url", "url": link.url });
+            Some(match link.kind {
+                LinkKind::Image => json!({ "type": "image", "source": source }),
+                LinkKind::File => json!({ "type": "document", "source": source, "title": link.name }),
+            })
+        }
         Part::Attachment { attachment } => {
             match render_attachment(attachment, ask.request.files, is_picture_or_pdf) {
                 RenderedAttachment::Text(text) => text_block(&text),
@@ -310,7 +320,7 @@ fn reply_block(ask: &ApiRequest<'_>, part: &Part) -> Option<Value> {
             Some(json!({ "type": "thinking", "thinking": text, "signature": signature }))
         }
         Part::Sealed { provider, data } => (provider == ask.provider.name).then(|| data.clone()),
-        Part::Attachment { .. } => None,
+        Part::Attachment { .. } | Part::Instruction { .. } | Part::Link { .. } => None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Renders requests.
-use crate::api_parts::attachment_parts::{RenderedAttachment, is_picture_or_pdf, render_attachment};
+use crate::api_parts::attachment_parts::{
+    RenderedAttachment, instruction_text, is_picture_or_pdf, render_attachment,
+};
 use crate::api_parts::streaming_calls::as_text;
 use crate::api_parts::strict_schema::{StrictMode, schema_instructions};
 use crate::api_parts::{ApiRequest, DecodeSettings, RenderedRequest, cache_prefix, raw_json};
 use outlast_vocab::effect::ToolChoice;
-use outlast_vocab::message::{Message, Part, ToolUse};
+use outlast_vocab::message::{LinkKind, Message, Part, ToolUse};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -141,7 +143,12 @@ fn push_reply(ask: &ApiRequest<'_>, parts: &[Part], calls: &[ToolUse], items: &m
                 call_until(after.unwrap_or(0), items);
                 items.push(raw_json(&data["item"]));
             }
-            Part::Text { .. } | Part::Sealed { .. } | Part::Reasoning { .. } | Part::Attachment { .. } => {}
+            Part::Text { .. }
+            | Part::Sealed { .. }
+            | Part::Reasoning { .. }
+            | Part::Attachment { .. }
+            | Part::Instruction { .. }
+            | Part::Link { .. } => {}
         }
     }
     call_until(usize::MAX, items);
@@ -151,6 +158,14 @@ fn content(ask: &ApiRequest<'_>, part: &Part) -> Option<Value> {
     let text = |text: &str| json!({ "type": "input_text", "text": text });
     match part {
         Part::Text { text: said } => Some(text(said)),
+        Part::Instruction { text: said } => Some(text(&instruction_text(said))),
+        Part::Link { link } => Some(match link.kind {
+            LinkKind::Image => {
+                let detail = link.detail.as_deref().unwrap_or("auto");
+                json!({ "type": "input_image", "detail": detail, "image_url": link.url })
+            }
+            LinkKind::File => json!({ "type": "input_file", "file_url": link.url }),
+        }),
         Part::Attachment { attachment } => {
             Some(match render_attachment(attachment, ask.request.files, is_picture_or_pdf) {
                 RenderedAttachment::Text(instead) => text(&instead),

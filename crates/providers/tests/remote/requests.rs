@@ -8,7 +8,7 @@ use outlast_ports::model::{AttachmentContents, ModelProvider, ModelRequest};
 use outlast_providers::{Api, RemoteProvider};
 use outlast_vocab::effect::{Generation, ModelCall, StopReason, ToolChoice};
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{Attachment, CallArguments, Message, Part, ToolResult, ToolUse};
+use outlast_vocab::message::{Attachment, CallArguments, Link, LinkKind, Message, Part, ToolResult, ToolUse};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Failure, Hash, Kind, SessionId};
 use serde_json::{Value, json};
@@ -100,6 +100,7 @@ fn everything(api: Api) -> Value {
         tokens_most: Some(4_000),
         temperature_milli: Some(250),
         variant: Some("low".to_owned()),
+        ..Generation::default()
     };
     let call = ModelCall { options, choice: ToolChoice::Only("bank.pay".parse().unwrap()), ..call(api) };
     let (turn, tools) = ([Message::user("and now?")], tools());
@@ -232,6 +233,53 @@ fn gemini_request_carries_all_settings() {
         toolConfig: {"functionCallingConfig":{"allowedFunctionNames":["bank_pay"],"mode":"ANY"}}
         tools:
           {"functionDeclarations":[{"description":"Does bank.pay.","name":"bank_pay","parametersJsonSchema":{"properties":{"to":{"type":"string"}},"required":["to"],"type":"object"}},{"description":"Does now.","name":"now","parametersJsonSchema":{"properties":{},"type":"object"}}]}
+    "#]],
+    );
+}
+
+#[test]
+fn instructions_and_links_keep_their_places() {
+    let link =
+        |url: &str, kind| Part::Link { link: Link { url: url.to_owned(), kind, name: None, detail: None } };
+    let parts = vec![
+        Part::text("look"),
+        Part::Instruction { text: "Be kind.".to_owned() },
+        link("https://example.org/cat.png", LinkKind::Image),
+        link("https://example.org/terms.pdf", LinkKind::File),
+    ];
+    let turn = [Message::User { parts }];
+    let mut all = serde_json::Map::new();
+    for api in [Api::OpenAi, Api::OpenAiResponses, Api::Anthropic, Api::Gemini] {
+        let call = call(api);
+        let mut body = sent(api, ModelRequest { turn: &turn, ..ModelRequest::empty(&call) });
+        let member = ["messages", "input", "contents"].into_iter().find(|name| body.get(name).is_some());
+        let message = body[member.unwrap()][0].take();
+        let parts = message.get("content").or_else(|| message.get("parts")).unwrap();
+        all.insert(api.name().to_owned(), parts.clone());
+    }
+    check(
+        &Value::Object(all),
+        &expect![[r#"
+        anthropic:
+          {"text":"look","type":"text"}
+          {"text":"<system>\nBe kind.\n</system>","type":"text"}
+          {"source":{"type":"url","url":"https://example.org/cat.png"},"type":"image"}
+          {"cache_control":{"type":"ephemeral"},"source":{"type":"url","url":"https://example.org/terms.pdf"},"title":null,"type":"document"}
+        gemini:
+          {"text":"look"}
+          {"text":"<system>\nBe kind.\n</system>"}
+          {"text":"[image is at https://example.org/cat.png, which this model cannot open]"}
+          {"text":"[file is at https://example.org/terms.pdf, which this model cannot open]"}
+        openai:
+          {"text":"look","type":"text"}
+          {"text":"<system>\nBe kind.\n</system>","type":"text"}
+          {"image_url":{"url":"https://example.org/cat.png"},"type":"image_url"}
+          {"text":"[file is at https://example.org/terms.pdf, which this model cannot open]","type":"text"}
+        openai-responses:
+          {"text":"look","type":"input_text"}
+          {"text":"<system>\nBe kind.\n</system>","type":"input_text"}
+          {"detail":"auto","image_url":"https://example.org/cat.png","type":"input_image"}
+          {"file_url":"https://example.org/terms.pdf","type":"input_file"}
     "#]],
     );
 }

@@ -12,7 +12,11 @@ pub(crate) fn attachments(message: &Message) -> impl DoubleEndedIterator<Item = 
     };
     parts.iter().filter_map(|part| match part {
         Part::Attachment { attachment } => Some(attachment),
-        Part::Text { .. } | Part::Reasoning { .. } | Part::Sealed { .. } => None,
+        Part::Text { .. }
+        | Part::Reasoning { .. }
+        | Part::Sealed { .. }
+        | Part::Instruction { .. }
+        | Part::Link { .. } => None,
     })
 }
 

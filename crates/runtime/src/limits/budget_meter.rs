@@ -105,7 +105,7 @@ impl BudgetMeter {
         let mut meter = Self::of(Some(resolved_agent), budgets, models, None, 0, now);
         let info = meter.info?;
         let message_bytes = Message::User { parts: parts.to_vec() }.request_bytes_max();
-        let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
+        let attached = parts.iter().filter(|part| part.is_file()).count();
         // Base64 makes files a third larger. This leaves a margin.
         let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_mul(3) / 2;
         let bytes = (resolved_agent.prompt_bytes_most() + message_bytes + attached * ATTACHMENT_TOKENS)

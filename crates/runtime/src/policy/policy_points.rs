@@ -72,7 +72,7 @@ impl PolicyPoints<'_> {
         if begun || !self.run.agent.decides_at(PolicyPoint::Turn) {
             return Ok(PolicyOutcome::Continue);
         }
-        let attachments = input.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
+        let attachments = input.iter().filter(|part| part.is_file()).count();
         let facts = json!({ "input": text_of(input), "attachments": attachments });
         let labels = self.sources.before().clone();
         let about = PolicySubject { at: PolicyPoint::Turn, key, facts, labels, aside: false };
@@ -409,6 +409,7 @@ pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -
         tokens_most: number(TOKENS_MOST).or(options.tokens_most),
         temperature_milli: number(TEMPERATURE).or(options.temperature_milli),
         variant: variant.or(options.variant),
+        ..options
     }
 }
 

@@ -236,7 +236,7 @@ fn events(reply: Reply) -> Vec<ModelEvent> {
         Part::Text { text } => Some(ModelEvent::Text(text)),
         Part::Reasoning { text, signature } => Some(ModelEvent::Reasoning { text, signature }),
         Part::Sealed { provider, data } => Some(ModelEvent::Sealed { provider, data }),
-        Part::Attachment { .. } => None,
+        Part::Attachment { .. } | Part::Instruction { .. } | Part::Link { .. } => None,
     });
     let calls = reply.calls.into_iter().map(ModelEvent::Call);
     said.chain(calls).chain([ModelEvent::End(reply.stop)]).collect()

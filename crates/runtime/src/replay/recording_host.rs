@@ -75,6 +75,7 @@ fn ends_anywhere(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Cancelled { .. }
         | TurnEnd::Aborted { .. }
+        | TurnEnd::Abandoned { .. }
         | TurnEnd::Failed { .. }
         | TurnEnd::Sealed { .. }
         | TurnEnd::OutOfBudget { .. }

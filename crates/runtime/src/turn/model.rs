@@ -418,6 +418,7 @@ impl UnavailableModels {
 }
 
 /// The next action of a turn after its models were asked.
+#[expect(clippy::large_enum_variant, reason = "a decision is made once for each model call and not stored")]
 enum ModelCallDecision {
     /// A model answered, or failed in a way that a retry cannot fix.
     Outcome(ModelCall, ModelOutcome),

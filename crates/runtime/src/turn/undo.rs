@@ -7,7 +7,7 @@ use crate::turn::host::{DriveOutcome, Host, TurnJournal};
 use outlast_kernel::step::{self, Step};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::payment::Payment;
-use outlast_vocab::record::{TurnEnd, UndoableCall};
+use outlast_vocab::record::UndoableCall;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, ReplayKey};
 use serde_json::Value;
@@ -24,7 +24,8 @@ pub(crate) async fn stop<H: Host>(
     let facts = runner.services.payments.free_all(to_free(host), &reason).await;
     host.buffer_facts(facts);
     if !host.history().aborted() {
-        return host.finish(TurnEnd::Cancelled { reason }.into()).await;
+        let end = host.history().end_stopped(runner.run.index, reason);
+        return host.finish(end.into()).await;
     }
     // The cancel request has been handled, and must not cancel the undo calls.
     let (_, never) = cancel();

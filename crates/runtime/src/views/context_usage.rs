@@ -3,7 +3,7 @@ use crate::turn::conversation_reader;
 use outlast_ports::store::Store;
 use outlast_views::SessionView;
 use outlast_vocab::effect::{ModelOutcome, Outcome, Usage};
-use outlast_vocab::message::{Message, Part};
+use outlast_vocab::message::Message;
 use outlast_vocab::record::{EffectPerformed, Fact, Seq};
 use outlast_vocab::{Error, Kind, Limits};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl ContextUsage {
             Message::User { parts } | Message::Assistant { parts, .. } => parts.as_slice(),
             Message::Tool { .. } => &[],
         });
-        parts.filter(|part| matches!(part, Part::Attachment { .. })).count()
+        parts.filter(|part| part.is_file()).count()
     }
 
     /// Returns the approximate tokens of each part: the user's, the model's, and the results of each tool.

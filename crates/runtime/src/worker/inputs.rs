@@ -165,7 +165,7 @@ impl Runtime {
                 traceparent,
                 before,
                 note,
-                retry_of: None,
+                ..TurnAccepted::text("")
             },
             request,
             index,
@@ -214,7 +214,7 @@ fn check_input(
     file_limit: &'static str,
     file_bytes_max: usize,
 ) -> Result<(), Error> {
-    let bytes: usize = input.parts.iter().filter_map(Part::as_text).map(str::len).sum();
+    let bytes: usize = input.parts.iter().map(Part::size).sum();
     let says_nothing = bytes == 0 && input.parts.iter().all(|part| part.as_text().is_some());
     if says_nothing && input.files.is_empty() {
         return Err(Error::new(Kind::InputInvalid, "an input must not be empty"));

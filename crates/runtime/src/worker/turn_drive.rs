@@ -304,11 +304,8 @@ impl LeasedDrive<'_> {
         };
         let times = history.stuck_count();
         let key = ReplayKey::turn(index).stuck(times);
-        let aborted = history.aborted();
         let stop = history.cancelled().map(ToOwned::to_owned);
-        let end =
-            |reason| if aborted { history.end_aborted(index, reason) } else { TurnEnd::Cancelled { reason } };
-        let stop = stop.map(end);
+        let stop = stop.map(|reason| history.end_stopped(index, reason));
         let resolved_agent = agents.of_turn(&history, org).await.ok();
         let mut host = JournaledHost::aside(self.host_config(history, resolved_agent.as_deref(), hold));
         let failure = Failure::from(error);

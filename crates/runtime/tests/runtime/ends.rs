@@ -101,8 +101,8 @@ fn unknown_end_error_lists_known_ends() {
     assert_eq!(error.kind(), Kind::InputInvalid);
     assert_eq!(
         error.detail(),
-        "expected an outcome of a turn (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, failed, \
-         sealed, stuck), got `lost`"
+        "expected an outcome of a turn (answered, refused, out_of_model_calls, out_of_budget, cancelled, aborted, \
+         abandoned, failed, sealed, stuck), got `lost`"
     );
 }
 

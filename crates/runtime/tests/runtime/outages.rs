@@ -638,7 +638,7 @@ async fn fallback_model_is_called_with_its_own_options() {
     let turn = life.send("again").await;
     assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
     let first =
-        Generation { variant: Some("high".to_owned()), tokens_most: Some(64), temperature_milli: None };
+        Generation { variant: Some("high".to_owned()), tokens_most: Some(64), ..Generation::default() };
     assert_eq!(*provider.options.lock().unwrap(), first);
     let recorded = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Performed(EffectPerformed { command: Command::ModelCall(call), .. }) => Some(call.options),

@@ -4,16 +4,16 @@ use crate::pieces::{
 };
 use outlast_vocab::effect::{
     AwaitEvent, BatchCall, BatchOutcome, Boundary, Checkpoint, CheckpointOutcome, Command, DirectCall,
-    DirectOutcome, DurableStep, Generation, InjectedMessage, JoinedInput, JournalPosition, ModelCall,
-    ModelFailure, ModelOutcome, Outcome, RefusedCall, Reply, Sleep, SleepOutcome, StepOutcome, StopReason,
-    ToolBatch, ToolCall, ToolChoice, ToolOutcome, Usage,
+    DirectOutcome, DurableStep, Environment, Generation, InjectedMessage, JoinedInput, JournalPosition,
+    ModelCall, ModelFailure, ModelOutcome, Outcome, RefusedCall, Reply, Sleep, SleepOutcome, StepOutcome,
+    StopReason, SyncEnvironment, SyncOutcome, ToolBatch, ToolCall, ToolChoice, ToolOutcome, Usage,
 };
 use outlast_vocab::label::{Labels, Origin, Provenance, SinkArgument, UntrustedSource};
 use outlast_vocab::message::{Message, ToolResult, ToolUse};
 use outlast_vocab::policy::{PolicyDecision, RecordedDecision};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Hash, Millis};
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::option::of as option;
 use proptest::prelude::*;
 
@@ -36,6 +36,9 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
         millis().prop_map(|until| (Sleep { until }.into(), SleepOutcome {}.into())),
         (key(), option(millis()), resolution())
             .prop_map(|(key, deadline, outcome)| (AwaitEvent { key, deadline }.into(), outcome.into())),
+        (any::<bool>(), option(environment())).prop_map(|(may_change, environment)| {
+            (SyncEnvironment { may_change }.into(), SyncOutcome(environment).into())
+        }),
         (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>()), messages()).prop_map(
             |(after_work, inputs, correction, messages)| {
                 let boundary = if after_work { Boundary::AfterWork } else { Boundary::BeforeCompletion };
@@ -49,15 +52,44 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
     ]
 }
 
+pub(super) fn environment() -> impl Strategy<Value = Environment> {
+    (hash(), perhaps_json()).prop_map(|(package, output)| Environment { package, output })
+}
+
 fn messages() -> impl Strategy<Value = Vec<InjectedMessage>> {
     let text = any::<String>;
     vec((text(), text()).prop_map(|(by, text)| InjectedMessage { by, text }), 0..2)
 }
 
 fn generation() -> impl Strategy<Value = Generation> {
-    (option(any::<u32>()), option(any::<u32>()), option(any::<String>())).prop_map(
-        |(tokens_most, temperature_milli, variant)| Generation { tokens_most, temperature_milli, variant },
-    )
+    let word = || option(any::<String>());
+    let numbers = any::<[Option<u32>; 4]>();
+    let penalties = (any::<[Option<i32>; 2]>(), btree_map("[0-9]{1,6}", any::<i32>(), 0..3));
+    let words = (word(), word(), word(), word(), word());
+    let others = (vec(any::<String>(), 0..3), option(any::<i64>()), option(any::<bool>()));
+    (numbers, penalties, words, others).prop_map(|(numbers, penalties, words, others)| {
+        let [tokens_most, temperature_milli, top_p_milli, top_k] = numbers;
+        let ([presence_penalty_milli, frequency_penalty_milli], logit_bias) = penalties;
+        let (variant, summary, verbosity, service_tier, user) = words;
+        let (stop, seed, parallel_tools) = others;
+        Generation {
+            tokens_most,
+            temperature_milli,
+            variant,
+            top_p_milli,
+            top_k,
+            stop,
+            seed,
+            presence_penalty_milli,
+            frequency_penalty_milli,
+            logit_bias,
+            parallel_tools,
+            summary,
+            verbosity,
+            service_tier,
+            user,
+        }
+    })
 }
 
 fn model_call() -> impl Strategy<Value = ModelCall> {
@@ -95,9 +127,10 @@ fn reply() -> impl Strategy<Value = ModelOutcome> {
         reasoning,
     });
     let cost = option("[0-9]{1,6}\\.[0-9]{1,12}".prop_map(|dollars| dollars.parse().unwrap()));
+    let stop = (stop, option(any::<String>()));
     let reply = (parts(), vec(tool_use(), 0..3), stop, usage, cost, any::<u32>()).prop_map(
-        |(parts, calls, stop, usage, cost, attempt)| {
-            ModelOutcome::Reply(Reply { parts, calls, stop, usage, cost, attempt })
+        |(parts, calls, (stop, stop_sequence), usage, cost, attempt)| {
+            ModelOutcome::Reply(Reply { parts, calls, stop, stop_sequence, usage, cost, attempt })
         },
     );
     let failed = (failure(), any::<bool>())

@@ -1,5 +1,5 @@
 //! Generates any fact that can be written.
-use crate::effects::{asked_and_answered, batch_call, tool_outcome};
+use crate::effects::{asked_and_answered, batch_call, environment, tool_outcome};
 use crate::pieces::{
     claim, failure, hash, json_value, key, node, parts, perhaps_json, resolution, result, tool_use, turn,
 };
@@ -16,8 +16,9 @@ use outlast_vocab::policy::{
 use outlast_vocab::rate::{RateLimitOutcome, RateLimited};
 use outlast_vocab::record::{
     AttemptsFailed, CallReclaimed, CallSettled, CompactionMethod, CompactionRecord, EffectAnswered,
-    EffectPerformed, EffectRequested, Fact, FailedAttempt, HookApplied, InputDelivery, OutcomeVerdict,
-    PolicyDecided, RepairedCall, TurnAccepted, TurnEnd, TurnResumed, TurnStarted, UndoableCall,
+    EffectPerformed, EffectRequested, EnvironmentChange, Fact, FailedAttempt, HookApplied, InputDelivery,
+    OutcomeVerdict, PolicyDecided, RepairedCall, TurnAccepted, TurnEnd, TurnResumed, TurnStarted,
+    UndoableCall,
 };
 use outlast_vocab::tool::UndoCall;
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -38,6 +39,7 @@ fn end() -> impl Strategy<Value = TurnEnd> {
         any::<u32>().prop_map(|limit| TurnEnd::OutOfModelCalls { limit }),
         (text(), option(text())).prop_map(|(budget, why)| TurnEnd::OutOfBudget { budget, why }),
         text().prop_map(|reason| TurnEnd::Cancelled { reason }),
+        text().prop_map(|reason| TurnEnd::Abandoned { reason }),
         failure().prop_map(|failure| TurnEnd::Failed { failure }),
         any::<(u32, u32, bool)>().prop_map(|(claims, alone, hung)| TurnEnd::Sealed { claims, alone, hung }),
         (text(), any::<u32>(), any::<u32>()).prop_map(|(reason, undone, left)| TurnEnd::Aborted {
@@ -104,6 +106,9 @@ fn turn_accepted() -> impl Strategy<Value = TurnAccepted> {
                 before,
                 note,
                 retry_of: None,
+                request: package,
+                worker: package.map(|_| WorkerId::from_u128(1)),
+                layers: package,
             }
         })
 }
@@ -138,7 +143,14 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         vec(wait, 0..3).prop_map(|waits| Fact::Parked { waits }),
         failure().prop_map(|failure| Fact::Stuck { failure }),
         (key(), resolution()).prop_map(|(key, resolution)| Fact::Resolved { key, resolution }),
-        (text(), any::<bool>()).prop_map(|(reason, undo)| Fact::CancelRequested { reason, undo }),
+        (text(), any::<Option<bool>>()).prop_map(|(reason, undo)| Fact::CancelRequested {
+            reason,
+            undo: undo == Some(true),
+            abandon: undo.is_none(),
+        }),
+        (environment(), hash(), option(json_value())).prop_map(|(environment, layers, note)| {
+            Fact::EnvironmentRequested(EnvironmentChange { environment, layers, note })
+        }),
         (key(), tool_use(), json_value()).prop_map(|(key, ask, arguments)| {
             Fact::Undoable(UndoableCall { key, undo: UndoCall { tool: ask.tool, arguments } })
         }),
@@ -218,5 +230,5 @@ fn generator_covers_every_fact_and_effect_kind() {
             assert_eq!(performed.outcome.kind(), performed.command.kind());
         }
     }
-    assert_eq!((names.len(), effects.len()), (23, EffectKind::ALL.len()));
+    assert_eq!((names.len(), effects.len()), (24, EffectKind::ALL.len()));
 }

@@ -1,6 +1,8 @@
 //! Generators for the parts of facts.
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{Attachment, CallArguments, MediaType, Part, ToolResult, ToolUse};
+use outlast_vocab::message::{
+    Attachment, CallArguments, Link, LinkKind, MediaType, Part, ToolResult, ToolUse,
+};
 use outlast_vocab::record::{ClaimRef, NodeRef, Seq};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Hash, Kind, ReplayKey, SessionId, TurnId};
@@ -73,8 +75,16 @@ pub(super) fn parts() -> impl Strategy<Value = Vec<Part>> {
             .prop_map(|(text, signature)| Part::Reasoning { text, signature }),
         ("[a-z]{1,9}", json_value()).prop_map(|(provider, data)| Part::Sealed { provider, data }),
         attachment().prop_map(|attachment| Part::Attachment { attachment }),
+        any::<String>().prop_map(|text| Part::Instruction { text }),
+        link().prop_map(|link| Part::Link { link }),
     ];
     vec(part, 0..4)
+}
+
+fn link() -> impl Strategy<Value = Link> {
+    let kind = prop_oneof![Just(LinkKind::Image), Just(LinkKind::File)];
+    (any::<String>(), kind, option(any::<String>()), option(any::<String>()))
+        .prop_map(|(url, kind, name, detail)| Link { url, kind, name, detail })
 }
 
 fn attachment() -> impl Strategy<Value = Attachment> {

@@ -66,7 +66,7 @@ fn a_changed_body_is_found() {
         let expected = format!("record {place} breaks the chain: its content does not match its hash");
         broken(&expected, move |_, records| {
             records[n].body = RecordBody::Inline(
-                Fact::CancelRequested { reason: "forged".to_owned(), undo: false }.encode(),
+                Fact::CancelRequested { reason: "forged".to_owned(), undo: false, abandon: false }.encode(),
             );
         });
     }

@@ -9,7 +9,7 @@ use outlast::vocab::effect::{
 use outlast::vocab::id::OrgId;
 use outlast::vocab::label::{Labels, Provenance};
 use outlast::vocab::record::{
-    CallReclaimed, EffectAnswered, EffectRequested, InputDelivery, Seq, TurnAccepted, TurnStarted,
+    CallReclaimed, EffectAnswered, EffectRequested, Seq, TurnAccepted, TurnStarted,
 };
 use outlast::vocab::tool::PreparedCall;
 use outlast::vocab::wait::Wait;
@@ -64,21 +64,7 @@ impl Story {
 
     pub(super) fn accept(&mut self, turn: TurnId, key: &str) {
         let key = Some(key.to_owned());
-        self.add(
-            turn,
-            Fact::Accepted(TurnAccepted {
-                parts: vec![],
-                key,
-                delivery: InputDelivery::Next,
-                package: None,
-                output: None,
-                plugins: std::collections::BTreeMap::new(),
-                traceparent: None,
-                before: Vec::new(),
-                note: None,
-                retry_of: None,
-            }),
-        );
+        self.add(turn, Fact::Accepted(TurnAccepted { parts: vec![], key, ..TurnAccepted::text("") }));
     }
 
     pub(super) fn begin(&mut self, turn: TurnId) {
@@ -204,7 +190,7 @@ pub(super) fn busy() -> Story {
     story.end(MAIN, TurnEnd::Answered { text: "done".into() });
     story.accept(STOPPED, "k3");
     story.begin(STOPPED);
-    story.add(STOPPED, Fact::CancelRequested { reason: "enough".into(), undo: false });
+    story.add(STOPPED, Fact::CancelRequested { reason: "enough".into(), undo: false, abandon: false });
     story.end(STOPPED, TurnEnd::Cancelled { reason: "enough".into() });
     story
 }
