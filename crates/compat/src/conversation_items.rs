@@ -30,6 +30,11 @@ pub(crate) enum RequestContent {
 }
 
 impl ConversationItems {
+    /// Creates a conversation that begins with instructions.
+    pub(crate) fn with_instructions(instructions: impl IntoIterator<Item = String>) -> Self {
+        Self { instructions: instructions.into_iter().collect(), ..Self::default() }
+    }
+
     /// Adds a message. System and developer messages before the conversation become instructions.
     pub(crate) fn add_message(
         &mut self,

@@ -1,4 +1,5 @@
 //! The idempotency key of a request to a compatible API.
+use crate::compat_request::CompatApi;
 use axum::http::HeaderMap;
 use outlast_http::request_headers::RequestHeaders;
 use outlast_vocab::{Error, canonical_json};
@@ -7,11 +8,10 @@ use serde_json::Value;
 /// Members of a body that only say how the answer is delivered.
 const DELIVERY_MEMBERS: [&str; 3] = ["stream", "stream_options", "background"];
 
-/// Reads the headers of a request to `route`. Each route has its own idempotency keys. A key covers the whole
-/// request except for how the answer is delivered.
+/// Reads the headers of a request. A key covers the whole request except for how the answer is delivered.
 pub(crate) fn request_headers(
     headers: &HeaderMap,
-    route: &str,
+    api: CompatApi,
     body: &Value,
 ) -> Result<RequestHeaders, Error> {
     let headers = RequestHeaders::of(headers)?;
@@ -23,5 +23,5 @@ pub(crate) fn request_headers(
         }
     }
     let request = Some(canonical_json::fingerprint(&covered));
-    Ok(RequestHeaders { key: Some(format!("{route}/{key}")), request, ..headers })
+    Ok(RequestHeaders { key: Some(format!("{}/{key}", api.key_prefix())), request, ..headers })
 }

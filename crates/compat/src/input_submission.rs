@@ -20,8 +20,8 @@ pub(crate) struct StartedSegment {
 
 /// Where a request wants its input to go.
 pub(crate) enum InputDestination {
-    /// To a new session.
-    New,
+    /// To the session whose messages the request repeats, or to a new one.
+    Matched,
     /// To this session.
     Session(SessionId),
     /// After the turn of this segment, whether other turns follow it or not.
@@ -40,29 +40,22 @@ impl SubmissionTarget {
     }
 }
 
-/// Returns where an input goes. A repeated request with the same idempotency key goes to the same session.
-pub(crate) async fn resolve_destination(
+/// Places an input in a session, after its other turns.
+pub(crate) async fn place_in_session(
     runtime: &Runtime,
-    place: &InputDestination,
-    key: Option<&str>,
+    session: SessionId,
 ) -> Result<SubmissionTarget, Error> {
-    let fresh = runtime.fresh_session();
-    match place {
-        InputDestination::New => Ok(SubmissionTarget::any_index(match key {
-            Some(key) => SessionTarget::Key { key: key.to_owned(), fresh },
-            None => SessionTarget::New(fresh),
-        })),
-        InputDestination::Session(id) => {
-            let session = runtime.store().session(*id).await?;
-            reject_if_waiting(&session)?;
-            Ok(SubmissionTarget::any_index(SessionTarget::Id(*id)))
-        }
-        InputDestination::After(segment) => place_after(runtime, segment.turn, key).await,
-    }
+    reject_if_waiting(&runtime.store().session(session).await?)?;
+    Ok(SubmissionTarget::any_index(SessionTarget::Id(session)))
 }
 
-/// Places an input after a turn: in its session if nothing follows it yet, otherwise in a fork.
-async fn place_after(runtime: &Runtime, turn: TurnId, key: Option<&str>) -> Result<SubmissionTarget, Error> {
+/// Places an input after a turn: in its session if nothing follows it yet, otherwise in a fork. A repeated request
+/// with the same idempotency key goes to the same session.
+pub(crate) async fn place_after(
+    runtime: &Runtime,
+    turn: TurnId,
+    key: Option<&str>,
+) -> Result<SubmissionTarget, Error> {
     let turn = runtime.store().turn(turn).await?;
     let session = runtime.store().session(turn.session).await?;
     if is_newest(&session, &turn) {

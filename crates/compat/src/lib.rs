@@ -6,8 +6,9 @@
 //! - `response_segment`: segments of a turn. Between two segments, the client runs its own tools.
 //! - `segment_projector` and `segment_event`: convert the events of a turn to the events of one segment.
 //! - `segment_answer` and `stream`: return an answer as a whole, or stream it.
-//! - `content`, `input_submission` and `follow_up`: convert requests to inputs. `stateless_chat` does so for
-//!   requests that contain the whole conversation.
+//! - `compat_request`: a request in the form that all APIs share, and how it starts a segment.
+//! - `content`, `conversation_items` and `follow_up`: the parts of a request.
+//! - `input_submission` and `session_match`: find the session or turn of a request.
 //! - `idempotency`: what an idempotency key covers.
 //! - `compat_error`: errors.
 //!
@@ -15,6 +16,7 @@
 
 mod anthropic;
 mod compat_error;
+mod compat_request;
 mod content;
 mod conversation_items;
 mod follow_up;
@@ -27,7 +29,6 @@ mod segment_event;
 mod segment_projector;
 mod segment_reader;
 mod session_match;
-mod stateless_chat;
 mod stream;
 mod text_pieces;
 

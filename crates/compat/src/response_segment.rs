@@ -45,6 +45,15 @@ impl ResponseSegment {
     }
 }
 
+/// The kind of the items for calls of the agent's own tools.
+pub(crate) const OWN_CALL: &str = "mcp";
+
+/// Returns whether this is the id of an item for a call of the agent's own tools.
+pub(crate) fn is_own_call(id: &str) -> bool {
+    let digits = id.strip_prefix(OWN_CALL).and_then(|id| id.strip_prefix('_')?.split_once('_'));
+    digits.is_some_and(|(turn, _)| turn_of(turn).is_some())
+}
+
 fn turn_of(hex: &str) -> Option<TurnId> {
     format!("{}_{hex}", TurnId::NOUN.prefix).parse().ok()
 }

@@ -4,8 +4,9 @@
 //! conversation starts with the same messages, so the key can be computed again. If the messages in the
 //! session match those of the request, the conversation continues there. If not, or if the client has changed
 //! its messages, a new session starts with the messages of the request.
-use crate::response_segment::ResponseSegment;
-use crate::segment_answer::SegmentAnswer;
+use crate::compat_request::CompatApi;
+use crate::response_segment::{ResponseSegment, is_own_call};
+use crate::segment_answer::{BETWEEN_TEXTS, SegmentAnswer};
 use crate::segment_projector::{PendingClientCall, SegmentProjector};
 use crate::segment_reader::client_tools;
 use outlast_ports::branches::MAIN_HEAD;
@@ -24,11 +25,14 @@ const MAX_CANDIDATES: usize = 8;
 /// The maximum number of turns of a session that are compared with a request.
 const TURNS: usize = 1_000;
 
+const ASSISTANT: &str = "assistant";
+const TOOL: &str = "tool";
+
 /// The conversation in a request, with the new input at its end.
 pub(crate) struct ChatTranscript<'a> {
-    pub(crate) api: &'static str,
-    pub(crate) agent: &'a str,
-    pub(crate) instructions: &'a [String],
+    pub(crate) api: CompatApi,
+    pub(crate) agent: Option<&'a str>,
+    pub(crate) instructions: &'a [&'a str],
     pub(crate) before: &'a [Message],
     pub(crate) parts: &'a [Part],
 }
@@ -36,12 +40,9 @@ pub(crate) struct ChatTranscript<'a> {
 impl ChatTranscript<'_> {
     /// Returns the key of a session that started with these messages and this input.
     fn key(&self, said: &[Message], input: &str) -> String {
-        let said: Vec<ComparableMessage> = said.iter().map(ComparableMessage::of).collect();
-        format!(
-            "{}-chat/{}",
-            self.api,
-            canonical_json::fingerprint(&(self.agent, self.instructions, said, input))
-        )
+        let said = comparable(said);
+        let hash = canonical_json::fingerprint(&(self.agent, self.instructions, said, input));
+        format!("{}/{hash}", self.api.session_prefix())
     }
 
     /// Returns the keys under which the conversation may have started: one for each answered input, in order.
@@ -73,9 +74,9 @@ impl ComparableMessage {
         let (who, calls) = match message {
             Message::User { .. } => ("user", Vec::new()),
             Message::Assistant { calls, .. } => {
-                ("assistant", calls.iter().map(|call| call.id.to_string()).collect())
+                (ASSISTANT, calls.iter().map(|call| call.id.to_string()).collect())
             }
-            Message::Tool { call, .. } => ("tool", vec![call.to_string()]),
+            Message::Tool { call, .. } => (TOOL, vec![call.to_string()]),
         };
         let parts = match message {
             Message::User { parts } => parts.as_slice(),
@@ -89,6 +90,34 @@ impl ComparableMessage {
         let files = parts.iter().filter_map(content).collect();
         Self { who, text: message.text().into_owned(), calls, files }
     }
+
+    /// Appends a reply that directly follows this one.
+    fn append(&mut self, next: Self) {
+        if !self.text.is_empty() && !next.text.is_empty() {
+            self.text.push_str(BETWEEN_TEXTS);
+        }
+        self.text.push_str(&next.text);
+        self.calls.extend(next.calls);
+    }
+}
+
+/// Returns messages in a form that client and server can compare. Clients of the Responses API repeat the texts of
+/// an answer as separate messages, and the agent's own calls between them. The texts become one reply without these
+/// calls, as in the journal.
+fn comparable(messages: &[Message]) -> Vec<ComparableMessage> {
+    let mut all: Vec<ComparableMessage> = Vec::new();
+    for message in messages {
+        let mut next = ComparableMessage::of(message);
+        if next.who == TOOL && next.calls.iter().all(|call| is_own_call(call)) {
+            continue;
+        }
+        next.calls.retain(|call| !is_own_call(call));
+        match all.last_mut() {
+            Some(last) if (last.who, next.who) == (ASSISTANT, ASSISTANT) => last.append(next),
+            _ => all.push(next),
+        }
+    }
+    all
 }
 
 /// Where the new input of a conversation goes.
@@ -103,7 +132,7 @@ pub(crate) enum SessionMatch {
 
 /// Finds the session of a conversation.
 pub(crate) async fn find(runtime: &Runtime, thread: &ChatTranscript<'_>) -> Result<SessionMatch, Error> {
-    let said: Vec<ComparableMessage> = thread.before.iter().map(ComparableMessage::of).collect();
+    let said = comparable(thread.before);
     let keys = thread.keys();
     // Most conversations started with their first message, or moved to a new session recently.
     let candidates = keys.first().into_iter().chain(keys.iter().skip(1).rev()).take(MAX_CANDIDATES);
@@ -168,11 +197,11 @@ fn append_turn(
             }
         }
         if number == 0 {
-            messages.extend(projector.input().before.iter().map(ComparableMessage::of));
+            messages.extend(comparable(&projector.input().before));
             messages.push(ComparableMessage::of(&Message::User { parts: projector.input().parts.clone() }));
         }
         let calls = answer.calls().map(|call| call.id.to_string()).collect();
-        messages.push(ComparableMessage { who: "assistant", text: answer.text(), calls, files: Vec::new() });
+        messages.push(ComparableMessage { who: ASSISTANT, text: answer.text(), calls, files: Vec::new() });
         let Some(stop) = projector.stops().get(number as usize) else { return Ok(()) };
         for PendingClientCall { call, resolution, .. } in &stop.calls {
             let text = match resolution {
@@ -181,8 +210,43 @@ fn append_turn(
                 other => format!("{other:?}"),
             };
             let calls = vec![call.id.to_string()];
-            messages.push(ComparableMessage { who: "tool", text, calls, files: Vec::new() });
+            messages.push(ComparableMessage { who: TOOL, text, calls, files: Vec::new() });
         }
         number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::message::{CallArguments, ToolUse};
+
+    fn reply(text: &str, calls: &[&str]) -> Message {
+        let call = |id: &&str| {
+            let tool = "look".parse().unwrap();
+            ToolUse::new(id.parse().unwrap(), tool, CallArguments::Json(Value::Null))
+        };
+        Message::Assistant { parts: vec![Part::text(text)], calls: calls.iter().map(call).collect() }
+    }
+
+    fn result(id: &str) -> Message {
+        let (call, tool) = (id.parse().unwrap(), "look".parse().unwrap());
+        Message::Tool { call, tool, result: ToolResult::Ok(Value::from("snow")) }
+    }
+
+    #[test]
+    fn own_calls_do_not_split_a_reply() {
+        const OWN: &str = "mcp_000000000000000000000000000000ab_0_1";
+        let items = [
+            Message::user("weather?"),
+            reply("I look.", &[OWN]),
+            result(OWN),
+            reply("And again.", &["theirs"]),
+            result("theirs"),
+        ];
+        let whole =
+            [Message::user("weather?"), reply("I look.\n\nAnd again.", &["theirs"]), result("theirs")];
+        assert_eq!(comparable(&items), comparable(&whole));
+        assert_ne!(comparable(&items), comparable(&items[..4]));
     }
 }

@@ -1,17 +1,16 @@
 //! The Messages API. Its clients send the whole conversation with every request.
 //!
-//! The conversation continues in its session, as with Chat Completions ([`crate::stateless_chat`]).
+//! The conversation continues in its session, as with Chat Completions ([`crate::session_match`]).
 use super::blocks::{AnthropicMessage, BlockStream};
 use super::error::AnthropicErrors;
 use super::message_parser;
 use crate::compat_error::{CompatError, CompatResult};
+use crate::compat_request::{CompatApi, CompatRequest};
 use crate::conversation_items::ConversationItems;
-use crate::follow_up::ParamNames;
 use crate::idempotency::request_headers;
-use crate::input_submission::StartedSegment;
+use crate::input_submission::{InputDestination, StartedSegment};
 use crate::openai::params::read;
 use crate::segment_answer::SegmentAnswer;
-use crate::stateless_chat::StatelessChat;
 use crate::stream;
 use axum::Json;
 use axum::extract::State;
@@ -21,7 +20,6 @@ use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Runs};
 use outlast_http::extract::JsonBody;
 use outlast_http::request_headers::RequestHeaders;
-use outlast_runtime::Runtime;
 use outlast_vocab::Error;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::{ToolName, shown};
@@ -90,13 +88,14 @@ async fn create(
     headers: HeaderMap,
     JsonBody(body): JsonBody<Value>,
 ) -> CompatResult<Response> {
-    let marks = request_headers(&headers, "anthropic/messages", &body)?;
+    let headers = request_headers(&headers, CompatApi::Messages, &body)?;
     let request: CreateMessage = read(body)?;
     request.check()?;
     let streams = request.stream == Some(true);
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
-    let StartedSegment { segment, reader } = request.send(&caller.runtime, &shared.limits, marks).await?;
+    let request = request.into_compat_request(headers, &shared.limits)?;
+    let StartedSegment { segment, reader } = request.start(&caller.runtime).await?;
     let head = AnthropicMessage { segment, model };
     if let Some(open) = open {
         return Ok(stream::response(&shared, open, reader, BlockStream::new(head)));
@@ -126,30 +125,27 @@ impl CreateMessage {
         Err(CompatError::unsupported("tool_choice", why))
     }
 
-    async fn send(
+    fn into_compat_request(
         self,
-        runtime: &Runtime,
+        headers: RequestHeaders,
         limits: &ServerLimits,
-        marks: RequestHeaders,
-    ) -> CompatResult<StartedSegment> {
+    ) -> CompatResult<CompatRequest> {
         let (client_tools, output) = (self.client_tools()?, self.output()?);
-        let mut conversed = ConversationItems::default();
+        let mut items = ConversationItems::with_instructions(message_parser::system(&self.system)?);
         for (index, message) in self.messages.iter().enumerate() {
-            message_parser::message(message, &format!("messages[{index}]"), &mut conversed)?;
+            message_parser::message(message, &format!("messages[{index}]"), &mut items)?;
         }
-        let instructions = message_parser::system(&self.system)?;
-        let brought = conversed.into_content("messages")?;
-        let talk = StatelessChat {
-            api: "anthropic",
-            agent: self.model,
-            instructions,
+        Ok(CompatRequest {
+            api: CompatApi::Messages,
+            agent: Some(self.model),
+            items,
+            client_tools,
             output,
             note: None,
-            client_tools,
-            provider_wait_s: limits.wire_provider_wait_s(),
-            names: ParamNames { input: "messages", instructions: "system", output: "output_config.format" },
-        };
-        talk.send(runtime, brought, marks).await
+            destination: InputDestination::Matched,
+            provider_wait_s: Some(limits.wire_provider_wait_s()),
+            headers,
+        })
     }
 
     fn client_tools(&self) -> CompatResult<Vec<ClientTool>> {

@@ -1,21 +1,20 @@
 //! Chat Completions. Its clients send the whole conversation with every request.
 //!
 //! If the messages match a session, the conversation continues there. Otherwise, a new session starts with
-//! them ([`crate::stateless_chat`]).
+//! them ([`crate::session_match`]).
 use super::error::{self, OpenAiErrors};
 use super::input_parser::said;
 use super::params::{check_choice, check_rest, format, function, read};
 use super::response_object::seconds;
 use crate::compat_error::{CompatError, CompatResult, ErrorContents};
+use crate::compat_request::{CompatApi, CompatRequest};
 use crate::content::MessageContent;
 use crate::conversation_items::ConversationItems;
-use crate::follow_up::ParamNames;
 use crate::idempotency::request_headers;
-use crate::input_submission::StartedSegment;
+use crate::input_submission::{InputDestination, StartedSegment};
 use crate::response_segment::ResponseSegment;
 use crate::segment_answer::{BETWEEN_TEXTS, SegmentAnswer};
 use crate::segment_event::{ClientCall, SegmentEvent, SegmentEventKind, SegmentOutcome};
-use crate::stateless_chat::StatelessChat;
 use crate::stream::{self, StreamFormat, StreamLine};
 use axum::Json;
 use axum::extract::State;
@@ -25,7 +24,6 @@ use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Runs};
 use outlast_http::extract::JsonBody;
 use outlast_http::request_headers::RequestHeaders;
-use outlast_runtime::Runtime;
 use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::limits::ServerLimits;
@@ -93,7 +91,7 @@ async fn create(
     headers: HeaderMap,
     JsonBody(body): JsonBody<Value>,
 ) -> CompatResult<Response> {
-    let marks = request_headers(&headers, "openai/chat", &body)?;
+    let headers = request_headers(&headers, CompatApi::ChatCompletions, &body)?;
     let request: CreateCompletion = read(body)?;
     check_rest(&request.rest)?;
     let streams = request.stream == Some(true);
@@ -103,7 +101,8 @@ async fn create(
         .is_some_and(|options| options.get("include_usage") == Some(&json!(true)));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
-    let StartedSegment { segment, reader } = request.send(&caller.runtime, &shared.limits, marks).await?;
+    let request = request.into_compat_request(headers, &shared.limits)?;
+    let StartedSegment { segment, reader } = request.start(&caller.runtime).await?;
     let completion = ChatCompletion { segment, model };
     if let Some(open) = open {
         let chunks = CompletionStream { completion, with_usage, texts: 0, calls: 0 };
@@ -114,36 +113,33 @@ async fn create(
 }
 
 impl CreateCompletion {
-    async fn send(
+    fn into_compat_request(
         self,
-        runtime: &Runtime,
+        headers: RequestHeaders,
         limits: &ServerLimits,
-        marks: RequestHeaders,
-    ) -> CompatResult<StartedSegment> {
+    ) -> CompatResult<CompatRequest> {
         check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
         let output = match &self.response_format {
             None | Some(Value::Null) => None,
             Some(said) => format(said, |said| said["json_schema"]["schema"].clone(), "response_format")?,
         };
         let client_tools = self.functions()?;
-        let mut conversed = ConversationItems::default();
+        let mut items = ConversationItems::default();
         for (index, message) in self.messages.iter().enumerate() {
-            read_message(message, &format!("messages[{index}]"), &mut conversed)?;
+            read_message(message, &format!("messages[{index}]"), &mut items)?;
         }
-        let instructions = std::mem::take(&mut conversed.instructions);
-        let brought = conversed.into_content("messages")?;
         let note = self.metadata.map(|metadata| json!({ "model": &self.model, "metadata": metadata }));
-        let talk = StatelessChat {
-            api: "openai",
-            agent: self.model,
-            instructions,
+        Ok(CompatRequest {
+            api: CompatApi::ChatCompletions,
+            agent: Some(self.model),
+            items,
+            client_tools,
             output,
             note,
-            client_tools,
-            provider_wait_s: limits.wire_provider_wait_s(),
-            names: ParamNames { input: "messages", instructions: "messages", output: "response_format" },
-        };
-        talk.send(runtime, brought, marks).await
+            destination: InputDestination::Matched,
+            provider_wait_s: Some(limits.wire_provider_wait_s()),
+            headers,
+        })
     }
 
     fn functions(&self) -> CompatResult<Vec<ClientTool>> {

@@ -1,5 +1,5 @@
 //! A response as a JSON object: the parameters of the request, and the output so far.
-use crate::response_segment::ResponseSegment;
+use crate::response_segment::{OWN_CALL, ResponseSegment};
 use crate::segment_answer::{AnswerItem, SegmentAnswer};
 use crate::segment_event::{SegmentEnd, SegmentOutcome};
 use crate::segment_projector::{PendingClientCall, ProjectedInput};
@@ -125,7 +125,7 @@ impl OpenAiResponse {
                     (Some(_), None) => "completed",
                 };
                 json!({
-                    "id": self.item_id("mcp", index),
+                    "id": self.item_id(OWN_CALL, index),
                     "type": "mcp_call",
                     "server_label": "outlast",
                     "name": asked.tool,

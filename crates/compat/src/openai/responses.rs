@@ -1,19 +1,17 @@
 //! The Responses API: a response is a segment of a durable turn, and a conversation is a session.
 use super::error::OpenAiErrors;
-
 use super::input_parser;
 use super::params::{check_choice, check_rest, format, function, read};
 use super::response_object::{CONVERSATION, OpenAiResponse as Response, RESPONSE, input_items};
 use super::response_stream::ResponseStream;
 use crate::compat_error::{CompatError, CompatResult};
-use crate::conversation_items::{ConversationItems, RequestContent};
-use crate::follow_up::{FollowUpParams, ParamNames};
+use crate::compat_request::{CompatApi, CompatRequest};
+use crate::conversation_items::ConversationItems;
 use crate::idempotency::request_headers;
-use crate::input_submission::{self, InputDestination, StartedSegment, SubmissionTarget};
+use crate::input_submission::{InputDestination, StartedSegment};
 use crate::response_segment::ResponseSegment;
 use crate::segment_answer::SegmentAnswer;
 use crate::segment_reader::{RecordedSegment, SegmentReader};
-use crate::stateless_chat::of_input;
 use crate::stream;
 use axum::Json;
 use axum::extract::State;
@@ -23,11 +21,9 @@ use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Reads, Runs};
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
 use outlast_http::request_headers::RequestHeaders;
-use outlast_ports::inbox::SessionTarget;
-use outlast_runtime::{Input, Runtime};
+use outlast_runtime::Runtime;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::shown;
-use outlast_vocab::overlay::Overlay;
 use outlast_vocab::{Error, Kind, SessionId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -35,9 +31,6 @@ use std::str::FromStr;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// How often to look for a place for an input if another request takes it.
-const PLACEMENT_TRIES: usize = 4;
 
 /// The cancellation reason of turns that are cancelled here.
 const CANCELLED: &str = "cancelled over the Responses API";
@@ -130,12 +123,13 @@ async fn create(
     headers: HeaderMap,
     JsonBody(body): JsonBody<Value>,
 ) -> CompatResult<Reply> {
-    let marks = request_headers(&headers, "openai/responses", &body)?;
+    let headers = request_headers(&headers, CompatApi::Responses, &body)?;
     let request: CreateResponse = read(body)?;
     check_rest(&request.rest)?;
     let (streams, background) = (request.stream == Some(true), request.background == Some(true));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
-    let StartedSegment { segment, mut reader } = request.send(&caller.runtime, &shared.limits, marks).await?;
+    let request = request.into_compat_request(headers, &shared.limits)?;
+    let StartedSegment { segment, mut reader } = request.start(&caller.runtime).await?;
     let late = |error: Error| CompatError::from(error).after_acceptance();
     let past = RecordedSegment::of(&caller.runtime, segment).await.map_err(late)?;
     let past = past.ok_or_else(|| late(no_response(&segment.id(RESPONSE))))?;
@@ -153,72 +147,31 @@ async fn create(
 }
 
 impl CreateResponse {
-    async fn send(
+    fn into_compat_request(
         self,
-        runtime: &Runtime,
+        headers: RequestHeaders,
         limits: &ServerLimits,
-        marks: RequestHeaders,
-    ) -> CompatResult<StartedSegment> {
+    ) -> CompatResult<CompatRequest> {
         check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
-        let note = self.note();
-        let (place, param) = self.place()?;
+        let note = Some(self.note());
+        let destination = self.destination()?;
         let output = self.output()?;
         let client_tools = self.functions()?;
-        let mut conversed = ConversationItems::default();
-        input_parser::input(&self.input, &mut conversed)?;
-        let instructions: Vec<String> =
-            self.instructions.into_iter().chain(conversed.instructions.drain(..)).collect();
-        let (before, parts, files) = match conversed.into_content("input")? {
-            RequestContent::Results(results) => {
-                let beside = FollowUpParams {
-                    names: ParamNames { input: "input", instructions: "instructions", output: "text.format" },
-                    agent: self.model.as_deref(),
-                    instructions: &instructions,
-                    output: output.as_ref(),
-                    client_tools: &client_tools,
-                    metadata: self.metadata.as_ref(),
-                    previous: match place {
-                        InputDestination::After(segment) => Some(segment),
-                        InputDestination::New | InputDestination::Session(_) => None,
-                    },
-                    conversation: match place {
-                        InputDestination::Session(session) => Some(session),
-                        InputDestination::New | InputDestination::After(_) => None,
-                    },
-                };
-                return input_submission::resume_with_results(runtime, &results, &beside).await;
-            }
-            RequestContent::Input { before, parts, files } => (before, parts, files),
-        };
-        let RequestHeaders { key, request, traceparent } = marks;
-        let overlay = Overlay { system: instructions, ..Overlay::default() };
-        let overlays = if overlay == Overlay::default() { Vec::new() } else { vec![overlay] };
-        let input = Input {
-            parts,
-            key,
-            request,
-            output,
-            traceparent,
-            before,
-            note: Some(note),
-            client_tools,
+        let mut items = ConversationItems::with_instructions(self.instructions);
+        input_parser::input(&self.input, &mut items)?;
+        // Clients fetch background responses later, so those wait for the provider without this limit.
+        let provider_wait_s = (self.background != Some(true)).then(|| limits.wire_provider_wait_s());
+        Ok(CompatRequest {
+            api: CompatApi::Responses,
             agent: self.model,
-            overlays,
-            // Clients fetch background responses later, so those wait for the provider without this limit.
-            provider_wait_s: (self.background != Some(true)).then(|| limits.wire_provider_wait_s()),
-            files,
-            ..Input::text(SessionTarget::New(runtime.fresh_session()), "")
-        };
-        let mut tries = 0;
-        loop {
-            let placed = input_submission::resolve_destination(runtime, &place, input.key.as_deref()).await;
-            let SubmissionTarget { target, index } = placed.map_err(|error| about_param(error, param))?;
-            match input_submission::send(runtime, Input { target, index, ..input.clone() }).await {
-                // Another response was just added after the same one, so this one goes to a fork.
-                Err(error) if error.kind() == Kind::SessionMoved && tries < PLACEMENT_TRIES => tries += 1,
-                sent => return sent.map_err(of_input),
-            }
-        }
+            items,
+            client_tools,
+            output,
+            note,
+            destination,
+            provider_wait_s,
+            headers,
+        })
     }
 
     /// Returns the parameters that the response repeats.
@@ -239,8 +192,8 @@ impl CreateResponse {
         Value::Object(note)
     }
 
-    /// Returns where the input goes, and the name of the parameter that determines it.
-    fn place(&self) -> CompatResult<(InputDestination, &'static str)> {
+    /// Returns where the input goes.
+    fn destination(&self) -> CompatResult<InputDestination> {
         let conversation = match self.conversation.as_ref() {
             None | Some(Value::Null) => None,
             Some(Value::String(id)) => Some(id.as_str()),
@@ -254,14 +207,14 @@ impl CreateResponse {
             (Some(id), None) => {
                 let session =
                     session_of(id).ok_or_else(|| about_param(no_conversation(id), "conversation"))?;
-                Ok((InputDestination::Session(session), "conversation"))
+                Ok(InputDestination::Session(session))
             }
             (None, Some(id)) => {
                 let ResponseId(segment) =
                     id.parse().map_err(|error| about_param(error, "previous_response_id"))?;
-                Ok((InputDestination::After(segment), "previous_response_id"))
+                Ok(InputDestination::After(segment))
             }
-            (None, None) => Ok((InputDestination::New, "input")),
+            (None, None) => Ok(InputDestination::Matched),
         }
     }
 

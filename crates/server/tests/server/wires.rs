@@ -168,6 +168,35 @@ async fn native_turn_is_readable_as_a_response() {
     stage.stop().await;
 }
 
+/// Sends a conversation to the Responses API, as clients do that keep it themselves.
+async fn respond(stage: &Stage, items: &[Value]) -> Value {
+    stage.post("/openai/v1/responses", &json!({ "model": "assistant", "input": items })).await.ok()
+}
+
+#[tokio::test]
+async fn repeated_responses_conversation_stays_one_session() {
+    let stage = Stage::new().await;
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let mut items = vec![user("a thread")];
+    let mut sessions = Vec::new();
+    for next in ["first", "second", "third"] {
+        let response = respond(&stage, &items).await;
+        sessions.push(text(&response["conversation"]["id"]).to_owned());
+        items.extend(response["output"].as_array().unwrap().clone());
+        items.push(user(next));
+    }
+    sessions.dedup();
+    assert_eq!(sessions.len(), 1);
+    // A changed message is another conversation, and so is one that only begins with the same words.
+    items[0] = user("another thread");
+    sessions.push(text(&respond(&stage, &items).await["conversation"]["id"]).to_owned());
+    sessions.push(text(&respond(&stage, &[user("a thread")]).await["conversation"]["id"]).to_owned());
+    sessions.sort();
+    sessions.dedup();
+    assert_eq!(sessions.len(), 3);
+    stage.stop().await;
+}
+
 const CHAT: &str = "/openai/v1/chat/completions";
 
 fn chat(text: &str) -> Value {
