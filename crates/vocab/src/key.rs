@@ -2,18 +2,31 @@
 //!
 //! An example is `turn/3/tools/0/child:0:call_abc/step:charge`. Parts that come from outside (call ids, step
 //! names) are escaped, so no name can imitate another path.
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
-/// The path of an effect in its session.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ReplayKey(String);
+/// The path of an effect in its session. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(from = "String")]
+pub struct ReplayKey(Arc<str>);
+
+impl From<String> for ReplayKey {
+    fn from(path: String) -> Self {
+        Self(path.into())
+    }
+}
+
+impl Serialize for ReplayKey {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
 
 impl ReplayKey {
     /// Returns the root of all keys of the session's `index`-th turn.
     pub fn turn(index: u32) -> Self {
-        Self(format!("turn/{index}"))
+        Self(format!("turn/{index}").into())
     }
 
     /// Returns the key of the `iteration`-th model call of the turn.
@@ -26,7 +39,7 @@ impl ReplayKey {
     pub fn model_call(&self) -> Option<Self> {
         let mut ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
         let (turn, end) = (ends.nth(1)?, ends.nth(1)?);
-        self.0[turn..].starts_with("/model/").then(|| Self(self.0[..end].to_owned()))
+        self.0[turn..].starts_with("/model/").then(|| Self(self.0[..end].into()))
     }
 
     /// Returns whether this is a request to a model: a model call of the turn, of a tool, or for a summary.
@@ -158,7 +171,7 @@ impl ReplayKey {
 
     /// Returns whether the call at `call` waits for this before it starts.
     pub fn blocks_start_of(&self, call: &Self) -> bool {
-        let rest = self.0.strip_prefix(&call.0).and_then(|rest| rest.strip_prefix('/'));
+        let rest = self.0.strip_prefix(&*call.0).and_then(|rest| rest.strip_prefix('/'));
         rest.is_some_and(|rest| {
             matches!(rest, "deferred" | "rate") || rest.starts_with("approval:") && !rest.contains('/')
         })
@@ -212,7 +225,7 @@ impl ReplayKey {
     /// Returns the model call of this wait for a provider, if it is such a wait.
     pub fn waiting_model_call(&self) -> Option<Self> {
         self.awaited_provider()?;
-        self.0.rsplit_once('/').map(|(call, _)| Self(call.to_owned()))
+        self.0.rsplit_once('/').map(|(call, _)| Self(call.into()))
     }
 
     /// Returns the key of a model call to its `number`-th fallback model.
@@ -265,7 +278,7 @@ impl ReplayKey {
     pub fn in_turn(&self, index: u32) -> Self {
         let rest = self.0.strip_prefix("turn/").and_then(|rest| rest.split_once('/'));
         match rest {
-            Some((_, rest)) => Self(format!("turn/{index}/{rest}")),
+            Some((_, rest)) => Self(format!("turn/{index}/{rest}").into()),
             None => Self::turn(index),
         }
     }
@@ -277,7 +290,7 @@ impl ReplayKey {
 
     /// Returns whether this key is below `parent`.
     pub fn is_under(&self, parent: &Self) -> bool {
-        self.0.strip_prefix(&parent.0).is_some_and(|rest| rest.starts_with('/'))
+        self.0.strip_prefix(&*parent.0).is_some_and(|rest| rest.starts_with('/'))
     }
 
     fn last(&self) -> &str {
@@ -287,7 +300,7 @@ impl ReplayKey {
     fn under(&self, part: fmt::Arguments<'_>) -> Self {
         let mut path = String::with_capacity(self.0.len() + 24);
         write!(path, "{}/{part}", self.0).expect("a String takes every write");
-        Self(path)
+        Self(path.into())
     }
 }
 

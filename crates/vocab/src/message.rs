@@ -2,9 +2,10 @@
 use crate::error::Failure;
 use crate::id::AttachmentId;
 use crate::{Error, Hash, Kind};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// One message of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,9 +200,15 @@ pub struct Attachment {
 }
 
 /// A media type that can be stored: `type/subtype`, lower case, no parameters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct MediaType(String);
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct MediaType(Arc<str>);
+
+impl Serialize for MediaType {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
 
 impl TryFrom<String> for MediaType {
     type Error = Error;
@@ -212,7 +219,7 @@ impl TryFrom<String> for MediaType {
                 && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b))
         };
         match text.split_once('/') {
-            Some((kind, subtype)) if token(kind) && token(subtype) => Ok(Self(text)),
+            Some((kind, subtype)) if token(kind) && token(subtype) => Ok(Self(text.into())),
             _ => Err(Error::new(
                 Kind::AttachmentMediaType,
                 format!("expected a media type like `image/png`, got `{text}`"),
@@ -230,7 +237,7 @@ impl MediaType {
 
 impl From<MediaType> for String {
     fn from(media_type: MediaType) -> Self {
-        media_type.0
+        media_type.as_str().to_owned()
     }
 }
 
@@ -259,7 +266,7 @@ impl ModelCallId {
     /// Returns the id of the `number`-th call that undoes the effects of the session's `turn`-th turn. No
     /// model gave this id.
     pub fn undo(turn: u32, number: u32) -> Self {
-        Self(format!("undo_{turn}_{number}"))
+        Self(format!("undo_{turn}_{number}").into())
     }
 }
 
@@ -324,9 +331,13 @@ pub fn json_size(value: &Value) -> usize {
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident: $what:literal, $most:literal bytes, $fits:expr;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(Arc<str>);
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> { to.serialize_str(&self.0) }
+        }
 
         impl $name {
             /// Returns the name as text.
@@ -339,7 +350,7 @@ macro_rules! names {
             fn try_from(text: String) -> Result<Self, Error> {
                 let fits: fn(char) -> bool = $fits;
                 if !text.is_empty() && text.len() <= $most && text.chars().all(fits) {
-                    return Ok(Self(text));
+                    return Ok(Self(text.into()));
                 }
                 let detail = format!(concat!("expected ", $what, " of 1 to ", $most, " bytes, got `{}`"), shown(&text));
                 Err(Error::new(Kind::InputInvalid, detail))
@@ -353,7 +364,7 @@ macro_rules! names {
         }
 
         impl From<$name> for String {
-            fn from(name: $name) -> Self { name.0 }
+            fn from(name: $name) -> Self { name.as_str().to_owned() }
         }
 
         impl std::fmt::Display for $name {
@@ -395,7 +406,7 @@ names! {
 impl Name {
     /// Creates a built-in name.
     pub(crate) fn ours(name: &'static str) -> Self {
-        Self(name.to_owned())
+        Self(name.into())
     }
 }
 
