@@ -10,7 +10,6 @@ use outlast_views::BudgetAccountView;
 use outlast_vocab::budget::{Budget, BudgetAccount, BudgetDeficit, Budgets, UsageAmount};
 use outlast_vocab::id::OrgId;
 use outlast_vocab::{Millis, ReplayKey, TurnId};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The changes that a write makes to the budget accounts of its turn. It settles first and reserves afterwards.
@@ -19,7 +18,7 @@ pub struct BudgetUpdate {
     /// The agent that runs the turn.
     pub agent: String,
     /// The budgets that the agent declares.
-    pub budgets: Arc<Budgets>,
+    pub budgets: Budgets,
     /// Effects that finished, with what they used.
     pub settled: Vec<BudgetSettlement>,
     /// The effect that begins next.

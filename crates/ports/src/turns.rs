@@ -23,7 +23,7 @@ pub struct TurnNo(pub i64);
 pub struct Fence(pub u64);
 
 /// A worker's lease on a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The session.
     pub session: SessionId,

@@ -171,7 +171,7 @@ impl fmt::Display for BudgetDeficit {
 }
 
 /// The limits of a budget. A measure without a limit is unlimited.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -357,7 +357,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// The default budgets of an agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budgets {
     /// The budget of each turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -390,7 +390,7 @@ impl EffectPerformed {
 
 /// A new lease on a turn whose worker died, lost it or handed it back. Every effect that was answered before
 /// is answered from the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnResumed {
     /// The new worker.
     pub worker: WorkerId,

@@ -12,7 +12,6 @@ use outlast_vocab::budget::{
 };
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Millis, ReplayKey};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A budget of a hundred calls that pauses turns when it is used up.
@@ -23,7 +22,7 @@ fn hundred_calls() -> Budget {
 fn budget_update(agent: &str) -> BudgetUpdate {
     BudgetUpdate {
         agent: agent.to_owned(),
-        budgets: Arc::new(Budgets { agent: Some(hundred_calls()), ..Budgets::default() }),
+        budgets: Budgets { agent: Some(hundred_calls()), ..Budgets::default() },
         settled: Vec::new(),
         reservation: None,
         waits: Vec::new(),
@@ -165,7 +164,7 @@ pub(super) async fn agent_budget_raise_wakes_waiting_turns(s: &StoreUnderTest<'_
     assert_eq!(state(s, &lease).await?, SessionState::Parked);
     settle(s, &other, "edited", 1).await?;
     let agent = Some(Budget { calls: Some(200), ..hundred_calls() });
-    let budgets = Arc::new(Budgets { agent, ..Budgets::default() });
+    let budgets = Budgets { agent, ..Budgets::default() };
     let metering = Some(BudgetUpdate { budgets, reservation: Some(hold(1)), ..budget_update("edited") });
     s.commit(Commit { budget_update: metering, ..commit(&other, Vec::new(), TurnTransition::Continue) })
         .await?;
@@ -218,11 +217,11 @@ pub(super) async fn effective_limit_is_listed_with_its_source(s: &StoreUnderTest
     let agents = EffectiveBudget { budget: hundred_calls(), by: BudgetSetBy::Agent };
     assert_eq!(limits(s, "bound").await?, [(own(), Some(agents.clone()))]);
     let ten = Budget { calls: Some(10), ..Budget::default() };
-    let set = |budget: &Budget| Some(EffectiveBudget { budget: budget.clone(), by: BudgetSetBy::Operator });
-    s.set_budget(BudgetAccount::Agent("bound".to_owned()), Some(ten.clone()), NOW).await?;
+    let set = |budget: &Budget| Some(EffectiveBudget { budget: *budget, by: BudgetSetBy::Operator });
+    s.set_budget(BudgetAccount::Agent("bound".to_owned()), Some(ten), NOW).await?;
     assert_eq!(limits(s, "bound").await?, [(own(), set(&ten))]);
     let daily = Budget { per: Some(Period::Day), ..ten };
-    s.set_budget(BudgetAccount::Agent("bound".to_owned()), Some(daily.clone()), NOW).await?;
+    s.set_budget(BudgetAccount::Agent("bound".to_owned()), Some(daily), NOW).await?;
     settle(s, &lease, "bound", 1).await?;
     reserve(s, &lease, "bound", 5).await?;
     let day = "agent:bound@1970-01-01".to_owned();

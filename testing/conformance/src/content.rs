@@ -240,7 +240,7 @@ pub(super) async fn values_do_not_change_without_the_commit(s: &StoreUnderTest<'
     let nobodys = ClaimRef { asked: Seq(1), child: 0 };
     let refusals = [
         Commit { facts: vec![settled(nobodys)], ..values(&lease, changes()) },
-        values(&Lease { worker: s.rival().worker, ..lease.clone() }, changes()),
+        values(&Lease { worker: s.rival().worker, ..lease }, changes()),
     ];
     for refusal in refusals {
         assert!(s.commit(refusal).await.is_err());

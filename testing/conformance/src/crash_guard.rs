@@ -85,9 +85,9 @@ pub(super) async fn worker_with_a_suspect_claims_no_other_turn(s: &StoreUnderTes
     s.queue(busy.lease.session, "next").await?;
     suspect_turn(s).await?;
     let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("it is due");
-    assert!(!s.begin_trial(tried.lease.clone()).await?);
+    assert!(!s.begin_trial(tried.lease).await?);
     assert!(matches!(s.end(&busy.lease).await?, TurnAfterCommit::Ended));
-    assert!(s.begin_trial(tried.lease.clone()).await?);
+    assert!(s.begin_trial(tried.lease).await?);
     let (session, lease_request) = (s.fresh_session().await?, Some(s.lease_request()));
     let accepted = s.accept(AcceptRequest { lease_request, ..s.driven(session, "new") }).await?;
     assert!(accepted.work.is_none());
@@ -136,7 +136,7 @@ pub(super) async fn progress_resets_the_death_count(s: &StoreUnderTest<'_>) -> R
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
     let (lease_request, dying) = (s.rival(), s.rival());
     let tried = s.claim_suspect(lease_request, OLD, DUE).await?.expect("it is due");
-    assert!(s.begin_trial(tried.lease.clone()).await?);
+    assert!(s.begin_trial(tried.lease).await?);
     s.add(&tried.lease, vec![started(), reply("half")]).await?;
     s.bury(lease_request);
     let again = s.claim_only_turn(dying, NOW).await?;
@@ -147,7 +147,7 @@ pub(super) async fn progress_resets_the_death_count(s: &StoreUnderTest<'_>) -> R
 pub(super) async fn released_suspect_is_held_without_counting_a_death(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = suspect_turn(s).await?.lease.session;
     let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("it is due");
-    assert!(s.begin_trial(tried.lease.clone()).await?);
+    assert!(s.begin_trial(tried.lease).await?);
     s.release_lease(tried.lease, NOW).await?;
     let view = s.session(session).await?;
     assert_eq!((view.state, view.deaths), (SessionState::Held, SUSPECT_DEATHS));
@@ -161,7 +161,7 @@ pub(super) async fn surviving_the_trial_resets_deaths_alone(s: &StoreUnderTest<'
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
     let lease_request = long(s.rival());
     let tried = s.claim_suspect(lease_request, OLD, DUE).await?.expect("it is due");
-    assert!(s.begin_trial(tried.lease.clone()).await?);
+    assert!(s.begin_trial(tried.lease).await?);
     s.end_trial(tried.lease).await?;
     s.bury(lease_request);
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
@@ -183,8 +183,8 @@ pub(super) async fn hung_turn_becomes_suspect_after_one_death(s: &StoreUnderTest
 pub(super) async fn turn_that_hangs_alone_is_returned_for_sealing(s: &StoreUnderTest<'_>) -> RuleResult {
     suspect_turn(s).await?;
     let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("it is due");
-    assert!(s.begin_trial(tried.lease.clone()).await?);
-    assert!(s.report_hang(tried.lease.clone()).await?);
+    assert!(s.begin_trial(tried.lease).await?);
+    assert!(s.report_hang(tried.lease).await?);
     let guilty = s.claim_only_turn(s.lease_request(), NOW).await?;
     assert!(guilty.guard.is_guilty() && guilty.lease.fence > tried.lease.fence);
     // Its worker can claim other work at the same time.

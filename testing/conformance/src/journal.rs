@@ -82,7 +82,7 @@ pub(super) async fn turn_counts_its_writes_and_wait_time(s: &StoreUnderTest<'_>)
         })
         .await?;
     }
-    let late = Lease { fence: Fence(work.lease.fence.0 + 1), ..work.lease.clone() };
+    let late = Lease { fence: Fence(work.lease.fence.0 + 1), ..work.lease };
     let refused = Commit { waited: micros(9), ..commit(&late, Vec::new(), TurnTransition::Continue) };
     assert!(s.commit(refused).await.is_err());
     // Readers see the writes, and the next write counts them too.
@@ -212,7 +212,7 @@ pub(super) async fn feed_continues_after_session_deletion(s: &StoreUnderTest<'_>
 pub(super) async fn refused_writes_are_not_in_the_feed(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let lease = s.begin_in(session, "hi").await?.lease;
-    let stale = Lease { fence: Fence(0), ..lease.clone() };
+    let stale = Lease { fence: Fence(0), ..lease };
     assert!(s.add(&stale, vec![reply("refused")]).await.is_err());
     let nobodys = ClaimRef { asked: Seq(1), child: 0 };
     assert!(s.add(&lease, vec![reply("refused"), settled(nobodys)]).await.is_err());

@@ -164,7 +164,7 @@ pub(super) async fn renewal_lists_the_remaining_leases(s: &StoreUnderTest<'_>) -
 pub(super) async fn released_session_is_claimable_at_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     s.add(&work.lease, vec![reply("half")]).await?;
-    s.release_lease(work.lease.clone(), NOW).await?;
+    s.release_lease(work.lease, NOW).await?;
     let view = s.session(work.lease.session).await?;
     assert_eq!((view.state, view.worker), (SessionState::Ready, None));
     let again = s.claim_only_turn(s.rival(), NOW).await?;
@@ -176,7 +176,7 @@ pub(super) async fn released_session_is_claimable_at_once(s: &StoreUnderTest<'_>
 pub(super) async fn only_interrupted_turns_are_marked_as_resumed(s: &StoreUnderTest<'_>) -> RuleResult {
     let first = s.begin("hi").await?;
     let abandoned = s.claim_only_turn(s.rival(), UNTIL).await?;
-    s.release_lease(abandoned.lease.clone(), UNTIL).await?;
+    s.release_lease(abandoned.lease, UNTIL).await?;
     let returned = s.claim_only_turn(s.lease_request(), UNTIL).await?;
     s.park(&returned.lease, vec![wait_until("a", LATER)]).await?;
     let woken = s.claim_only_turn(s.rival(), LATER).await?;
@@ -254,7 +254,7 @@ pub(super) async fn released_lease_rejects_writes(s: &StoreUnderTest<'_>) -> Rul
         (s.begin("ended").await?.lease, s.begin("parked").await?.lease, s.begin("returned").await?.lease);
     s.end(&ended).await?;
     s.park(&parked, vec![wait("a")]).await?;
-    s.release_lease(returned.clone(), NOW).await?;
+    s.release_lease(returned, NOW).await?;
     let before = s.snapshot().await?;
     for lease in [ended, parked, returned] {
         refused(s.add(&lease, vec![reply("late")]).await, Kind::LeaseLost);
@@ -268,10 +268,10 @@ pub(super) async fn fence_is_valid_only_for_worker_and_turn(s: &StoreUnderTest<'
     let lease = s.begin("hi").await?.lease;
     let before = s.snapshot().await?;
     let others = [
-        Lease { worker: s.rival().worker, ..lease.clone() },
-        Lease { turn: TurnId::from_u128(u128::MAX), ..lease.clone() },
-        Lease { fence: Fence(lease.fence.0 + 1), ..lease.clone() },
-        Lease { fence: Fence(0), ..lease.clone() },
+        Lease { worker: s.rival().worker, ..lease },
+        Lease { turn: TurnId::from_u128(u128::MAX), ..lease },
+        Lease { fence: Fence(lease.fence.0 + 1), ..lease },
+        Lease { fence: Fence(0), ..lease },
     ];
     for other in others {
         refused(s.add(&other, vec![reply("forged")]).await, Kind::LeaseLost);

@@ -254,7 +254,7 @@ pub(super) fn keyed(session: SessionId, key: &str, text: &str) -> AcceptRequest 
 
 /// A write of facts and nothing else.
 pub(super) fn commit(lease: &Lease, facts: Vec<Fact>, then: TurnTransition) -> Commit {
-    Commit::new(lease.clone(), NOW, facts, then)
+    Commit::new(*lease, NOW, facts, then)
 }
 
 /// The end of a turn with an answer.

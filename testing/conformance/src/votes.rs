@@ -408,7 +408,7 @@ pub(super) async fn session_approvals_are_limited(s: &StoreUnderTest<'_>) -> Rul
     let calls = [labelled("a"), labelled("b"), labelled("c")];
     s.add(&lease, vec![asked(&calls)]).await?;
     for (index, (held, fits)) in calls.iter().zip([true, true, false]).enumerate() {
-        let question = TurnAwaitingApproval { s, lease: lease.clone(), key: approval_key(held, index) };
+        let question = TurnAwaitingApproval { s, lease, key: approval_key(held, index) };
         let said = question.vote("ann", ApprovalVerdict::ApproveForSession).await;
         match said {
             Ok(_) => assert!(fits),
@@ -434,7 +434,7 @@ pub(super) async fn deleting_a_session_removes_its_approvals(s: &StoreUnderTest<
     let claims = s.ask(&lease, &[held, open]).await?;
     for (key, verdict) in keys.into_iter().zip([ApprovalVerdict::ApproveForSession, ApprovalVerdict::Approve])
     {
-        TurnAwaitingApproval { s, lease: lease.clone(), key }.vote("ann", verdict).await?;
+        TurnAwaitingApproval { s, lease, key }.vote("ann", verdict).await?;
     }
     let facts = claims.into_iter().map(super::store_under_test::settled).collect();
     s.write(&lease, facts, TurnTransition::End(super::store_under_test::answer("bye"))).await?;

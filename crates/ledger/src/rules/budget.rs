@@ -296,9 +296,7 @@ fn applied_budgets(
         let name = account.to_string();
         let row = account_row(rows, session.org, &name)?;
         let by_agent = row.operator_budget.is_none();
-        let Some(budget) =
-            row.operator_budget.clone().or_else(|| brought.clone()).filter(|budget| !budget.is_empty())
-        else {
+        let Some(budget) = row.operator_budget.or(*brought).filter(|budget| !budget.is_empty()) else {
             continue;
         };
         let row = match budget.per {
@@ -308,7 +306,7 @@ fn applied_budgets(
         // Turn and session budgets have a single running turn, which waits only for an operator to raise them.
         let shared = matches!(account, BudgetAccount::Agent(_));
         let renewed = by_agent && shared && row.agent_budget != *brought;
-        let row = BudgetAccountRow { agent_budget: brought.clone(), ..row };
+        let row = BudgetAccountRow { agent_budget: *brought, ..row };
         counted.push(AppliedBudget { account, budget, row, renewed });
     }
     Ok(counted)
@@ -364,9 +362,9 @@ pub fn budgets(
 /// period. An operator's budget is stored in the owner's account.
 fn effective_budget(rows: &dyn LimitRows, row: &BudgetAccountRow) -> Result<Option<EffectiveBudget>, Error> {
     let by = |by| move |budget| EffectiveBudget { budget, by };
-    let brought = row.agent_budget.clone().map(by(BudgetSetBy::Agent));
+    let brought = row.agent_budget.map(by(BudgetSetBy::Agent));
     let Some((owner, period)) = split_period(&row.name) else {
-        return Ok(row.operator_budget.clone().map(by(BudgetSetBy::Operator)).or(brought));
+        return Ok(row.operator_budget.map(by(BudgetSetBy::Operator)).or(brought));
     };
     let set = rows
         .budget_account(row.org, owner)?

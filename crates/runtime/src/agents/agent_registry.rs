@@ -116,10 +116,9 @@ impl AgentRegistry {
         let name = first.agent.clone();
         let mut named = BTreeMap::from([(name.clone(), Arc::new(ResolvedAgent::new(first, &resolver)?))]);
         for agent in others {
-            let resolved_agent = resolve_agent(agent, None, &resolver)?;
-            let name = resolved_agent.package.agent.clone();
-            if named.insert(name.clone(), Arc::new(resolved_agent)).is_some() {
-                let detail = format!("two agents are called `{name}`; names must be unique");
+            let resolved_agent = Arc::new(resolve_agent(agent, None, &resolver)?);
+            if let Some(other) = named.insert(resolved_agent.package.agent.clone(), resolved_agent) {
+                let detail = format!("two agents are called `{}`; names must be unique", other.package.agent);
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
         }
@@ -257,13 +256,10 @@ impl AgentRegistry {
 
     /// Returns the budgets of a turn. The turn and session budgets are those it started with. The agent budget is the
     /// current one, because all turns of the agent share it.
-    pub(crate) fn budgets(&self, resolved_agent: &ResolvedAgent, visibility: OrgVisibility) -> Arc<Budgets> {
+    pub(crate) fn budgets(&self, resolved_agent: &ResolvedAgent, visibility: OrgVisibility) -> Budgets {
         match self.named(&resolved_agent.package.agent, visibility) {
-            Ok(now) if now.budgets.agent != resolved_agent.budgets.agent => {
-                let agent = now.budgets.agent.clone();
-                Arc::new(Budgets { agent, ..Budgets::clone(&resolved_agent.budgets) })
-            }
-            _ => resolved_agent.budgets.clone(),
+            Ok(now) => Budgets { agent: now.budgets.agent, ..resolved_agent.budgets },
+            Err(_) => resolved_agent.budgets,
         }
     }
 

@@ -63,7 +63,7 @@ pub struct ResolvedAgent {
     /// Evaluates its policy: the rules and the external policy engine.
     pub(crate) evaluator: PolicyEvaluator,
     /// The budgets of its turns.
-    pub budgets: Arc<Budgets>,
+    pub budgets: Budgets,
     /// The blobs to store: the pinned package and its sidecars.
     blobs: Vec<Vec<u8>>,
     /// Whether this process has stored the blobs.
@@ -197,10 +197,12 @@ impl ResolvedAgent {
         let may_run =
             |contract: &&ToolContract| !always_denies(&package.policy, &package.agent, &contract.name);
         let shown = contracts.iter().filter(may_run).cloned().collect();
-        let pinned = PinnedPackage { package: package.clone(), contracts: Some(contracts.clone()) };
+        let pinned = PinnedPackage { package, contracts: Some(contracts) };
         let blobs = pinned.to_blobs();
+        let PinnedPackage { package, contracts } = pinned;
+        let contracts = contracts.unwrap_or_default();
         let (fingerprint, policy) = (Hash::of(&blobs[0]), evaluator.version(&package.policy));
-        let (budgets, stored) = (Arc::new(package.budgets.clone()), AtomicBool::new(false));
+        let (budgets, stored) = (package.budgets, AtomicBool::new(false));
         let AgentParts { tools: catalogue, org, .. } = parts;
         Self {
             package,

@@ -19,14 +19,13 @@ use outlast_vocab::record::{InterruptedReply, ReplyInterruption};
 use outlast_vocab::tool::ToolContract;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Kind, Limits, Millis, ReplayKey};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The budget accounting of one turn under one lease.
 #[derive(Debug)]
 pub(crate) struct BudgetMeter {
     agent: String,
-    budgets: Arc<Budgets>,
+    budgets: Budgets,
     /// Whether anything was ever counted here. Reservations are settled even if all budgets were removed
     /// since.
     counts: bool,
@@ -50,7 +49,7 @@ impl BudgetMeter {
     /// be returned.
     pub(crate) fn of(
         resolved_agent: Option<&ResolvedAgent>,
-        budgets: Option<Arc<Budgets>>,
+        budgets: Option<Budgets>,
         models: &ModelCatalogue,
         held: Option<&ReservationResult>,
         index: u32,
@@ -101,7 +100,7 @@ impl BudgetMeter {
         files: u64,
         now: Millis,
     ) -> Option<FirstCallReservation> {
-        let budgets = Some(resolved_agent.budgets.clone());
+        let budgets = Some(resolved_agent.budgets);
         let mut meter = Self::of(Some(resolved_agent), budgets, models, None, 0, now);
         let info = meter.info?;
         let message_bytes = Message::User { parts: parts.to_vec() }.request_bytes_max();
@@ -206,7 +205,7 @@ impl BudgetMeter {
         (self.since, self.counts) = (now, true);
         BudgetUpdate {
             agent: self.agent.clone(),
-            budgets: self.budgets.clone(),
+            budgets: self.budgets,
             settled: std::mem::take(&mut self.settled),
             reservation: None,
             waits: Vec::new(),

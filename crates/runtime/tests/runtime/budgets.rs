@@ -247,7 +247,7 @@ async fn daily_budget_resets_next_day() {
 #[tokio::test(start_paused = true)]
 async fn wall_time_budget_ends_turn_excluding_waits() {
     let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
-    let (_, life) = under(of_turn(minute.clone()), vec![call("stepped", "a"), Line::Say("done")]).await;
+    let (_, life) = under(of_turn(minute), vec![call("stepped", "a"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     // It slept for a minute, parked.
     assert_eq!(life.end(turn).await, answered("done"));
@@ -411,7 +411,7 @@ async fn spent_amount_equals_cost_for_nested_calls() {
     let records = store.turn_records(turn).await.unwrap();
     assert_eq!(outlast_runtime::views::costs::of_turn(&records).1, booked);
     assert_eq!(store.session(SESSION).await.unwrap().cost, Some(booked));
-    let effects = outlast_runtime::views::timeline::of_turn(&records).effects;
+    let effects = outlast_runtime::views::timeline::of_turn(records).effects;
     assert_eq!(effects.iter().filter_map(|effect| effect.cost).sum::<Cost>(), booked);
     let used = effects.iter().filter(|effect| effect.usage.is_some());
     assert!(used.map(|effect| effect.kind).all(|kind| kind == EffectKind::ModelCall));
@@ -727,7 +727,7 @@ async fn never_overspends(storm: &Storm) {
         let change = |config: &mut RuntimeConfig| {
             config.models = vec![Arc::new(greedy.clone())];
             config.package.tools.clear();
-            config.package.budgets = budgets.clone();
+            config.package.budgets = budgets;
         };
         let target = |n: u64| SessionTarget::Key {
             key: n.to_string(),

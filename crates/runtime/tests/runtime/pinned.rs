@@ -57,7 +57,7 @@ async fn left_by_an_older_program(memory: &MemoryStore, package: Vec<u8>, begun:
             labels: None,
         };
         let facts = vec![Fact::Started(started)];
-        memory.commit(Commit::new(lease.clone(), now, facts, TurnTransition::Continue)).await.unwrap();
+        memory.commit(Commit::new(lease, now, facts, TurnTransition::Continue)).await.unwrap();
     }
     memory.release_lease(lease, now).await.unwrap();
     turn

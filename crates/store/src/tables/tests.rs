@@ -46,7 +46,7 @@ fn input(text: &str) -> AcceptRequest {
 
 async fn ended(store: &SqliteStore, text: &str) -> AcceptReceipt {
     let accepted = store.accept(input(text)).await.unwrap();
-    let lease = accepted.work.as_ref().unwrap().lease.clone();
+    let lease = accepted.work.as_ref().unwrap().lease;
     let then = TurnTransition::End(TurnEnd::Cancelled { reason: "enough".to_owned() });
     store.commit(Commit::new(lease, NOW, vec![], then)).await.unwrap();
     accepted
@@ -114,7 +114,7 @@ async fn a_deleted_session_leaves_no_row() {
     }
 
     let gone = store.accept(input(&"long ".repeat(10_000))).await.unwrap();
-    let lease = gone.work.as_ref().unwrap().lease.clone();
+    let lease = gone.work.as_ref().unwrap().lease;
     let key = ReplayKey::turn(0).completion();
     let wait = Wait { key: key.clone(), kind: WaitKind::Completion, deadline: None };
     let values = vec![ValueWrite { name: "a".to_owned(), value: Some(1.into()) }];

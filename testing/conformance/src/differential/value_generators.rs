@@ -18,7 +18,6 @@ use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) const SESSION_KEYS: &[&str] = &["me", "you", "ünï", "", "a\0b"];
@@ -170,12 +169,12 @@ pub(super) fn metering(random: &mut SeededRandom) -> BudgetUpdate {
     let price = random.one_of(&[PriceKnowledge::Known, PriceKnowledge::Known, PriceKnowledge::Unknown]);
     BudgetUpdate {
         agent: "clerk".to_owned(),
-        budgets: Arc::new(Budgets {
+        budgets: Budgets {
             turn: random.percent(40).then(|| budget(random)),
             session: random.percent(40).then(|| budget(random)),
             agent: random.percent(40).then(|| budget(random)),
             reply_tokens: None,
-        }),
+        },
         settled: random.up_to(2, settled),
         reservation: random.percent(60).then(|| BudgetReservation {
             key: key(random),
