@@ -22,50 +22,48 @@ pub struct Transcript {
 
 /// Returns the transcript of a turn from its records in order, up to and including the record `cut`. Results
 /// that came after the cut are restored, so that a fork or rewind within a batch loses nothing that is known.
-pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
+pub fn of_turn(records: Vec<Record>, cut: Seq) -> Transcript {
     let mut transcript = Transcript::default();
     let mut batch: Option<ReplyCalls> = None;
     for record in records {
         let within = record.seq <= cut;
-        match &record.fact {
+        match record.fact {
             Fact::Accepted(accepted) if within => {
-                transcript.messages.extend(accepted.before.iter().cloned());
-                transcript.messages.push(Message::User { parts: accepted.parts.clone() });
+                transcript.messages.extend(accepted.before);
+                transcript.messages.push(Message::User { parts: accepted.parts });
             }
             Fact::Performed(EffectPerformed {
                 outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
                 ..
             }) if within => {
                 transcript.close(batch.take());
-                let (parts, calls) = (reply.parts.clone(), reply.calls.clone());
-                batch = ReplyCalls::of(&calls);
-                transcript.messages.push(Message::Assistant { parts, calls });
+                batch = ReplyCalls::of(&reply.calls);
+                transcript.messages.push(Message::Assistant { parts: reply.parts, calls: reply.calls });
             }
             Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) if within => {
                 transcript.close(batch.take());
-                transcript.messages.extend(joined.clone().into_messages());
+                transcript.messages.extend(joined.into_messages());
             }
-            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(asked) })
-                if within && key.is_undo() =>
-            {
-                transcript.close(batch.take());
-                let calls: Vec<ToolUse> = asked.calls.iter().map(BatchCall::to_use).collect();
-                let mut undoing = ReplyCalls::of(&calls);
-                transcript.messages.push(Message::Assistant { parts: Vec::new(), calls });
-                if let Some(batch) = &mut undoing {
-                    batch.apply_fact(record.seq, &record.fact, within);
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(asked) }) => {
+                if within && key.is_undo() {
+                    transcript.close(batch.take());
+                    let calls: Vec<ToolUse> = asked.calls.iter().map(BatchCall::to_use).collect();
+                    batch = ReplyCalls::of(&calls);
+                    transcript.messages.push(Message::Assistant { parts: Vec::new(), calls });
                 }
-                batch = undoing;
+                if let Some(batch) = &mut batch {
+                    batch.claim(record.seq, key, asked.calls, within);
+                }
             }
             Fact::Interrupted(interrupted) if within && !interrupted.text.is_empty() => {
                 transcript.close(batch.take());
                 let parts = vec![Part::text(interrupted.marked_text())];
                 transcript.messages.push(Message::Assistant { parts, calls: Vec::new() });
             }
-            Fact::Compacted(compacted) if within => transcript.compactions.push(compacted.clone()),
+            Fact::Compacted(compacted) if within => transcript.compactions.push(compacted),
             fact => {
                 if let Some(batch) = &mut batch {
-                    batch.apply_fact(record.seq, fact, within);
+                    batch.apply_fact(fact, within);
                 }
             }
         }
@@ -77,18 +75,17 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
 impl Transcript {
     fn close(&mut self, batch: Option<ReplyCalls>) {
         for call in batch.into_iter().flat_map(|batch| batch.calls) {
-            let result = match call.result {
-                Some((result, true)) => result,
-                Some((result, false)) => {
-                    self.repaired.push(RepairedCall { call: call.id.clone(), restored: true });
-                    result
-                }
+            let (result, repaired) = match call.result {
+                Some((result, true)) => (result, None),
+                Some((result, false)) => (result, Some(true)),
                 None => {
-                    self.repaired.push(RepairedCall { call: call.id.clone(), restored: false });
                     let detail = "the call was left behind before it had a result";
-                    ToolResult::Err(Failure::new(Kind::ToolInterrupted, detail))
+                    (ToolResult::Err(Failure::new(Kind::ToolInterrupted, detail)), Some(false))
                 }
             };
+            if let Some(restored) = repaired {
+                self.repaired.push(RepairedCall { call: call.id.clone(), restored });
+            }
             self.messages.push(Message::Tool { call: call.id, tool: call.tool, result });
         }
     }
@@ -121,24 +118,26 @@ impl ReplyCalls {
         (!calls.is_empty()).then_some(Self { asked: None, calls })
     }
 
-    fn apply_fact(&mut self, seq: Seq, fact: &Fact, within: bool) {
-        match fact {
-            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
-                self.asked = Some((seq, key.clone()));
-                for (call, asked) in self.calls.iter_mut().zip(&batch.calls) {
-                    if let BatchCall::Refused(refused) = asked {
-                        call.result = Some((ToolResult::Err(refused.failure.clone()), within));
-                    }
-                }
+    /// Takes the record that claims the calls.
+    fn claim(&mut self, seq: Seq, key: ReplayKey, batch: Vec<BatchCall>, within: bool) {
+        self.asked = Some((seq, key));
+        for (call, asked) in self.calls.iter_mut().zip(batch) {
+            if let BatchCall::Refused(refused) = asked {
+                call.result = Some((ToolResult::Err(refused.failure), within));
             }
+        }
+    }
+
+    fn apply_fact(&mut self, fact: Fact, within: bool) {
+        match fact {
             Fact::Answered(answered) => {
-                if let Outcome::ToolCall(outcome) = &answered.outcome {
-                    self.put(answered.claim, result_of(outcome), within);
+                if let Outcome::ToolCall(outcome) = answered.outcome {
+                    self.put(answered.claim, result_of(&outcome), within);
                 }
             }
             Fact::Settled(settled) => {
-                let result = match &settled.verdict {
-                    OutcomeVerdict::Happened(result) => result.clone(),
+                let result = match settled.verdict {
+                    OutcomeVerdict::Happened(result) => result,
                     OutcomeVerdict::DidNotHappen => ToolResult::Err(Failure::new(
                         Kind::ToolFailed,
                         "it did not happen, as an operator found out",
@@ -147,14 +146,14 @@ impl ReplyCalls {
                 self.put(settled.claim, Some(result), within);
             }
             Fact::Hooked(HookApplied { key, patch: HookPatch::AfterTool(patch), .. }) => {
-                if let Some(call) = self.find(|call| *key == call) {
+                if let Some(call) = self.find(|call| key == call) {
                     call.hooked = Some(patch.to_result());
                 }
             }
             Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
-                if let Some(call) = self.find(|call| *key == call.completion()) {
+                if let Some(call) = self.find(|call| key == call.completion()) {
                     let result = call.hooked.take();
-                    let result = result.unwrap_or_else(|| result_of_resolution(resolution.clone()));
+                    let result = result.unwrap_or_else(|| result_of_resolution(resolution));
                     call.result = Some((result, within));
                 }
             }
@@ -290,7 +289,7 @@ mod tests {
     fn check(facts: Vec<Fact>, cut: u64, want: &Expect) {
         let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(0), hash: Hash::ZERO, fact };
         let records: Vec<Record> = (1..).zip(facts).map(record).collect();
-        let Transcript { messages, repaired, .. } = of_turn(&records, Seq(cut));
+        let Transcript { messages, repaired, .. } = of_turn(records, Seq(cut));
         let mut log: Vec<String> = messages.iter().map(|message| message.text().into_owned()).collect();
         log.extend(repaired.iter().map(|call| format!("repaired {} restored={}", call.call, call.restored)));
         want.assert_eq(&(log.join("\n") + "\n"));

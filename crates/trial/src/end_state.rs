@@ -60,7 +60,7 @@ impl EndState {
             Some(node) => store.history(node, usize::MAX).await?,
             None => Vec::new(),
         };
-        let messages = |turn: &HistoryTurn| transcript::of_turn(&turn.records, turn.last_in_branch).messages;
+        let messages = |turn: HistoryTurn| transcript::of_turn(turn.records, turn.last_in_branch).messages;
         let mut values = BTreeMap::new();
         for name in store.value_names(view.id, String::new(), usize::MAX).await? {
             if let Some(value) = store.value(view.id, name.clone()).await? {
@@ -72,7 +72,7 @@ impl EndState {
             state: view.state,
             end_texts: ends.iter().map(shown).collect(),
             ends,
-            transcript: history.iter().rev().flat_map(messages).collect(),
+            transcript: history.into_iter().rev().flat_map(messages).collect(),
             values,
             claimed_calls: claimed_calls(&records(store, view.id).await?),
             unknown_calls: store.unknown(usize::MAX).await?.into_iter().map(|call| call.call).collect(),

@@ -33,8 +33,8 @@ pub(crate) fn history(data: &[u8]) {
         records.push(Record { seq, turn, at, hash, fact });
     }
     for cut in 0..=records.len() as u64 {
-        let whole = transcript::of_turn(&records, Seq(cut));
-        assert_eq!(transcript::of_turn(&records, Seq(cut)), whole);
+        let whole = transcript::of_turn(records.clone(), Seq(cut));
+        assert_eq!(transcript::of_turn(records.clone(), Seq(cut)), whole);
     }
     if let Ok(history) = TurnHistory::of(records.clone()) {
         let last = records.iter().rfind(|record| record.fact.is_node()).map(Record::place);

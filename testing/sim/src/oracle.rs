@@ -262,8 +262,8 @@ impl SessionRecords {
         for (head, node) in &self.view.heads {
             let mut messages = Vec::new();
             if let Some(node) = node {
-                for turn in block_on(store.history(*node, usize::MAX))?.iter().rev() {
-                    messages.extend(transcript::of_turn(&turn.records, turn.last_in_branch).messages);
+                for turn in block_on(store.history(*node, usize::MAX))?.into_iter().rev() {
+                    messages.extend(transcript::of_turn(turn.records, turn.last_in_branch).messages);
                 }
             }
             found.check(pairs(&messages), || {

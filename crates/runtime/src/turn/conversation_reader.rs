@@ -21,11 +21,11 @@ pub async fn conversation(
     bytes: usize,
 ) -> Result<LoadedConversation, Error> {
     let mut recalled = LoadedConversation::default();
-    for turn in store.history(node, bytes).await?.iter().rev() {
-        let Transcript { messages, compactions, repaired } =
-            transcript::of_turn(&turn.records, turn.last_in_branch);
+    for turn in store.history(node, bytes).await?.into_iter().rev() {
         let id = turn.records.first().and_then(|record| record.turn);
         let id = id.ok_or_else(|| Error::new(Kind::RecordCorrupt, "a message belongs to no turn"))?;
+        let Transcript { messages, compactions, repaired } =
+            transcript::of_turn(turn.records, turn.last_in_branch);
         for compacted in compactions {
             recalled.conversation.compact(compacted);
         }

@@ -36,7 +36,6 @@ pub async fn to_model(store: &dyn Store, turn: TurnId, key: &str) -> Result<Prom
     let pinned = agent_registry::of_turn(store, turn).await?;
     let pinned = pinned.ok_or_else(|| Error::new(Kind::BlobNotFound, format!("{turn} has no package")))?;
     let until = call.at.map_or(Seq(0), |place| place.seq);
-    let before: Vec<Record> = records.iter().take_while(|record| record.seq <= until).cloned().collect();
     let parent = records.iter().find_map(|record| match &record.fact {
         Fact::Started(started) => started.parent,
         _ => None,
@@ -49,17 +48,19 @@ pub async fn to_model(store: &dyn Store, turn: TurnId, key: &str) -> Result<Prom
         }
         None => Conversation::default(),
     };
-    let Transcript { messages: own, compactions, .. } = transcript::of_turn(&before, until);
+    let patches = patches(&records, key);
+    let before = records.into_iter().take_while(|record| record.seq <= until).collect();
+    let Transcript { messages: own, compactions, .. } = transcript::of_turn(before, until);
     for compacted in compactions {
         conversation.compact(compacted);
     }
     let mut messages = conversation.messages().as_ref().clone();
     messages.extend(conversation.shown(&own).iter().cloned());
     let mut seen = ContextHookInput { system: pinned.package.system, messages };
-    for patch in patches(&records, key) {
+    for patch in patches {
         match patch {
             HookPatch::BeforeContext(patch) => patch.apply(&mut seen),
-            HookPatch::BeforeModel(patch) => seen.system = patch.system.clone().unwrap_or(seen.system),
+            HookPatch::BeforeModel(patch) => seen.system = patch.system.unwrap_or(seen.system),
             _ => {}
         }
     }
@@ -78,9 +79,10 @@ fn asked(records: &[Record], key: &str) -> Option<ModelCall> {
 }
 
 /// Returns the changes that hooks made to an effect, in order.
-fn patches<'r>(records: &'r [Record], key: &'r str) -> impl Iterator<Item = &'r HookPatch> {
-    records.iter().filter_map(move |record| match &record.fact {
-        Fact::Hooked(HookApplied { key: at, patch, .. }) if at.as_str() == key => Some(patch),
+fn patches(records: &[Record], key: &str) -> Vec<HookPatch> {
+    let patch = |record: &Record| match &record.fact {
+        Fact::Hooked(HookApplied { key: at, patch, .. }) if at.as_str() == key => Some(patch.clone()),
         _ => None,
-    })
+    };
+    records.iter().filter_map(patch).collect()
 }

@@ -78,10 +78,10 @@ pub async fn page_of(
         None => Vec::new(),
     };
     past.reverse();
-    for HistoryTurn { records, last_in_branch: cut } in &past {
+    for HistoryTurn { records, last_in_branch: cut } in past {
         let Some(id) = records.first().and_then(|record| record.turn) else { continue };
         let turn = store.turn(id).await?;
-        let messages = of_turn(turn.session, records, *cut);
+        let messages = of_turn(turn.session, records, cut);
         page.turns.push((turn, messages));
     }
     page.before = page.turns.first().and_then(|(turn, _)| turn.parent);
@@ -129,7 +129,7 @@ async fn unfinished(
     let mut turns = Vec::new();
     for turn in store.turns(session.id, from, newest as usize).await? {
         if turn.state != TurnState::Ended {
-            let messages = of_turn(session.id, &store.turn_records(turn.id).await?, Seq(u64::MAX));
+            let messages = of_turn(session.id, store.turn_records(turn.id).await?, Seq(u64::MAX));
             turns.push((turn, messages));
         }
     }
@@ -138,7 +138,7 @@ async fn unfinished(
 
 /// Returns the messages of one turn up to `last_in_branch`. Results of calls made before the cut are included, however
 /// late they came.
-pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<SessionMessage> {
+pub fn of_turn(session: SessionId, records: Vec<Record>, cut: Seq) -> Vec<SessionMessage> {
     let mut calls = ClaimedCalls::default();
     let mut session_messages = Vec::new();
     for record in records {
@@ -156,14 +156,9 @@ pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<SessionM
             _ => {}
         }
         let Some(turn) = record.turn else { continue };
-        let messages = messages(&record.fact, &calls).into_iter();
-        session_messages.extend(messages.map(|message| SessionMessage {
-            session,
-            turn,
-            seq: record.seq,
-            at: record.at,
-            message,
-        }));
+        let messages = messages(record.fact, &calls).into_iter();
+        let (seq, at) = (record.seq, record.at);
+        session_messages.extend(messages.map(|message| SessionMessage { session, turn, seq, at, message }));
     }
     session_messages
 }
@@ -193,37 +188,37 @@ impl ClaimedCalls {
 }
 
 /// Returns the messages in a fact.
-fn messages(fact: &Fact, calls: &ClaimedCalls) -> Vec<Message> {
+fn messages(fact: Fact, calls: &ClaimedCalls) -> Vec<Message> {
     let failed = |kind, detail: &str| ToolResult::Err(Failure::new(kind, detail));
     match fact {
         Fact::Accepted(accepted) => {
-            let input = Message::User { parts: accepted.parts.clone() };
-            accepted.before.iter().cloned().chain([input]).collect()
+            let input = Message::User { parts: accepted.parts };
+            accepted.before.into_iter().chain([input]).collect()
         }
         Fact::Performed(EffectPerformed {
             outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
         }) => {
-            vec![Message::Assistant { parts: reply.parts.clone(), calls: reply.calls.clone() }]
+            vec![Message::Assistant { parts: reply.parts, calls: reply.calls }]
         }
         Fact::Interrupted(interrupted) if !interrupted.text.is_empty() => {
             let parts = vec![Part::text(interrupted.marked_text())];
             vec![Message::Assistant { parts, calls: Vec::new() }]
         }
         Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
-            joined.clone().into_messages().collect()
+            joined.into_messages().collect()
         }
         Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
             let result = match resolution {
-                Resolution::Ok(value) => ToolResult::Ok(value.clone()),
-                Resolution::Err(failure) => ToolResult::Err(failure.clone()),
+                Resolution::Ok(value) => ToolResult::Ok(value),
+                Resolution::Err(failure) => ToolResult::Err(failure),
                 Resolution::Timeout => failed(Kind::WaitTimedOut, "it was not completed before its deadline"),
                 Resolution::Cancelled => failed(Kind::WaitCancelled, "the wait was cancelled"),
             };
-            calls.completed(key, result).into_iter().collect()
+            calls.completed(&key, result).into_iter().collect()
         }
-        Fact::Answered(answered) => match &answered.outcome {
+        Fact::Answered(answered) => match answered.outcome {
             Outcome::ToolCall(ToolOutcome::Done(result)) => {
-                calls.result(answered.claim, result.clone()).into_iter().collect()
+                calls.result(answered.claim, result).into_iter().collect()
             }
             Outcome::ToolCall(ToolOutcome::Unknown) => {
                 let unknown = failed(Kind::ToolOutcomeUnknown, "the outcome is unknown");
@@ -232,8 +227,8 @@ fn messages(fact: &Fact, calls: &ClaimedCalls) -> Vec<Message> {
             _ => Vec::new(),
         },
         Fact::Settled(settled) => {
-            let result = match &settled.verdict {
-                OutcomeVerdict::Happened(result) => result.clone(),
+            let result = match settled.verdict {
+                OutcomeVerdict::Happened(result) => result,
                 OutcomeVerdict::DidNotHappen => failed(Kind::ToolFailed, "it did not happen"),
             };
             calls.result(settled.claim, result).into_iter().collect()

@@ -94,12 +94,15 @@ struct ToolCounters {
 
 impl Default for ModelCounters {
     fn default() -> Self {
-        let (took, tokens) = (
-            HistogramValue::with_bounds(HistogramValue::SECONDS),
-            HistogramValue::with_bounds(HistogramValue::TOKENS),
-        );
-        let (ends, usage, cost) = (BTreeMap::new(), Usage::default(), Cost::default());
-        Self { took, ends, usage, input_tokens: tokens.clone(), output_tokens: tokens, cost }
+        let tokens = || HistogramValue::with_bounds(HistogramValue::TOKENS);
+        Self {
+            took: HistogramValue::with_bounds(HistogramValue::SECONDS),
+            ends: BTreeMap::new(),
+            usage: Usage::default(),
+            input_tokens: tokens(),
+            output_tokens: tokens(),
+            cost: Cost::default(),
+        }
     }
 }
 
@@ -349,7 +352,7 @@ impl WorkerCounters {
                 .map(|(end, count)| with(vec![("model", model.clone())], "outcome", end, number(*count)));
             calls.extend(ends);
             let dollars = of.cost.to_string().parse().unwrap_or_default();
-            cost.push(MetricSample { labels: vec![("model", model.clone())], value: dollars });
+            cost.push(with(Vec::new(), "model", model, dollars));
         }
         vec![
             histogram(
@@ -375,7 +378,6 @@ impl WorkerCounters {
                 ("output", output),
                 ("reasoning", reasoning),
             ];
-            let model = model.clone();
             kinds.map(|(kind, count)| with(vec![("model", model.clone())], "kind", kind, number(count)))
         };
         self.models.iter().flat_map(kinds).collect()

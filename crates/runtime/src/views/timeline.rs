@@ -191,7 +191,7 @@ impl EffectState {
 }
 
 /// Builds the timeline of a turn from its records.
-pub fn of_turn(records: &[Record]) -> Timeline {
+pub fn of_turn(records: Vec<Record>) -> Timeline {
     let mut fold = fold::TimelineFold::default();
     let first = records.first().map_or(Millis(0), |record| record.at);
     let (mut before, mut now) = (first, first);

@@ -55,12 +55,14 @@ pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<WaitExplanation, E
     };
     let records = store.turn_records(id).await?;
     let (first, last) = (records.first().map(|record| record.at), records.last().map(|record| record.at));
-    match (turn.end.clone(), turn.state, session.active) {
-        (Some(end), ..) => Ok(alone(TurnProgress::Ended(end), last.unwrap_or(session.updated))),
-        (None, TurnState::Queued, Some(active)) if active != id => {
+    if let Some(end) = turn.end {
+        return Ok(alone(TurnProgress::Ended(end), last.unwrap_or(session.updated)));
+    }
+    match (turn.state, session.active) {
+        (TurnState::Queued, Some(active)) if active != id => {
             Ok(alone(TurnProgress::Behind(active), first.unwrap_or(session.updated)))
         }
-        (None, TurnState::Queued, None) => Ok(alone(TurnProgress::Ready, first.unwrap_or(session.updated))),
+        (TurnState::Queued, None) => Ok(alone(TurnProgress::Ready, first.unwrap_or(session.updated))),
         _ => of_active(store, &session, &turn).await,
     }
 }
@@ -71,13 +73,15 @@ async fn of_active(
     turn: &TurnView,
 ) -> Result<WaitExplanation, Error> {
     let records = store.turn_records(turn.id).await?;
-    let effects = timeline::of_turn(&records).effects;
-    let mut waits = Vec::new();
-    for wait in &session.waits {
-        waits.push(blocked(store, turn, wait, &records, &effects).await?);
-    }
     let last = records.last().map_or(session.updated, |record| record.at);
     let stuck = session.waits.iter().any(|wait| wait.key.is_stuck()).then(|| failure(&records)).flatten();
+    let parked = |wait: &Wait| (parked_since(&records, wait), last_attempt(&records, &wait.key));
+    let parked: Vec<(Millis, Option<Failure>)> = session.waits.iter().map(parked).collect();
+    let effects = timeline::of_turn(records).effects;
+    let mut waits = Vec::new();
+    for (wait, (since, failure)) in session.waits.iter().zip(parked) {
+        waits.push(blocked(store, turn, wait, since, failure, &effects).await?);
+    }
     let progress = match (session.state, stuck) {
         (SessionState::Parked, Some(failure)) => TurnProgress::Stuck(failure),
         (SessionState::Parked, None) => TurnProgress::Waits,
@@ -111,23 +115,22 @@ async fn blocked(
     store: &dyn Store,
     turn: &TurnView,
     wait: &Wait,
-    records: &[Record],
+    since: Millis,
+    failure: Option<Failure>,
     effects: &[EffectView],
 ) -> Result<BlockingWait, Error> {
-    let since = parked_since(records, wait);
     let mover = match wait.kind {
         WaitKind::Approval => {
             let waiting = WaitingTurn { session: turn.session, turn: turn.id, wait: wait.clone() };
             if let Some(question) = approvals::question(store, waiting).await? {
-                return Ok(asked(&question, since));
+                return Ok(asked(question, since));
             }
             Unblocker::Approval { id: approval_id(turn.id, &wait.key), who: Vec::new() }
         }
         WaitKind::Sleep => Unblocker::Time,
-        WaitKind::Provider => Unblocker::Provider {
-            name: wait.key.awaited_provider().map(ToOwned::to_owned),
-            failure: last_attempt(records, &wait.key),
-        },
+        WaitKind::Provider => {
+            Unblocker::Provider { name: wait.key.awaited_provider().map(ToOwned::to_owned), failure }
+        }
         WaitKind::Budget => {
             let awaited =
                 store.awaited_budgets(turn.id).await?.into_iter().find(|awaited| awaited.wait == wait.key);
@@ -155,11 +158,11 @@ async fn blocked(
 }
 
 /// Describes a wait for an approval. Its question and approvers may change while it waits.
-fn asked(question: &ApprovalQuestion, since: Millis) -> BlockingWait {
+fn asked(question: ApprovalQuestion, since: Millis) -> BlockingWait {
     let who = question.approvers().into_iter().map(ToOwned::to_owned).collect();
     let ApprovalQuestion { id, call, wait, .. } = question;
-    let call = Some((call.tool.to_string(), call.arguments.clone()));
-    BlockingWait { wait: wait.clone(), since, call, unblocked_by: Unblocker::Approval { id: *id, who } }
+    let call = Some((call.tool.to_string(), call.arguments));
+    BlockingWait { wait, since, call, unblocked_by: Unblocker::Approval { id, who } }
 }
 
 /// Returns when the turn first parked on this wait.

@@ -195,7 +195,7 @@ async fn answer_after_broken_streams_costs_all_attempts() {
     assert!(spent.replies == 1 && spent.cost > spent.estimated);
     // The timeline shows one model call, which costs all of it.
     let records = unsteadily.memory.turn_records(turn).await.unwrap();
-    let effects = timeline::of_turn(&records).effects;
+    let effects = timeline::of_turn(records).effects;
     assert_eq!(effects.iter().map(|effect| effect.cost).collect::<Vec<_>>(), [Some(spent.cost)]);
 }
 

@@ -195,8 +195,8 @@ async fn look(life: &Life) -> FinalState {
     let view = store.session(SESSION).await.unwrap();
     let head = view.heads.iter().find(|(name, _)| name == "main").and_then(|(_, node)| *node).unwrap();
     let history = store.history(head, usize::MAX).await.unwrap();
-    let messages = history.iter().rev().flat_map(|turn| {
-        let transcript = outlast_kernel::transcript::of_turn(&turn.records, turn.last_in_branch);
+    let messages = history.into_iter().rev().flat_map(|turn| {
+        let transcript = outlast_kernel::transcript::of_turn(turn.records, turn.last_in_branch);
         transcript.messages
     });
     let transcript = messages.map(|message| message_text(&message)).collect();

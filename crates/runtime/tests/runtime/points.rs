@@ -570,7 +570,7 @@ async fn nested_call_decision_is_recorded_with_arguments() {
         );
         assert_eq!(noted, [want]);
         let records = life.runtime.store().turn_records(turn).await.unwrap();
-        let mut effects = outlast_runtime::views::timeline::of_turn(&records).effects.into_iter();
+        let mut effects = outlast_runtime::views::timeline::of_turn(records).effects.into_iter();
         let Some(effect) = effects.find(|effect| effect.key == key) else {
             // A call that would have to wait leaves only its decision.
             assert_eq!(then.name(), "ask");

@@ -17,7 +17,7 @@ async fn both(lines: Vec<Line>, change: impl FnOnce(&mut RuntimeConfig)) -> [Vec
     for text in ["go", "on"] {
         let turn = life.send(text).await;
         life.end(turn).await;
-        for effect in timeline::of_turn(&store.turn_records(turn).await.unwrap()).effects {
+        for effect in timeline::of_turn(store.turn_records(turn).await.unwrap()).effects {
             if effect.kind == EffectKind::ModelCall {
                 let shown =
                     prompt_snapshot::to_model(store.as_ref(), turn, effect.key.as_str()).await.unwrap();

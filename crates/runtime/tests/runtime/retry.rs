@@ -58,9 +58,9 @@ async fn transcript(life: &Life, session: SessionId) -> Vec<String> {
     let Some(node) = view.heads[0].1 else { return Vec::new() };
     let turns = store.history(node, usize::MAX).await.unwrap();
     let messages = turns
-        .iter()
+        .into_iter()
         .rev()
-        .flat_map(|turn| outlast_kernel::transcript::of_turn(&turn.records, turn.last_in_branch).messages);
+        .flat_map(|turn| outlast_kernel::transcript::of_turn(turn.records, turn.last_in_branch).messages);
     messages.map(|message| message.text().into_owned()).collect()
 }
 

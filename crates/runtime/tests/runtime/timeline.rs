@@ -29,7 +29,7 @@ fn effects(facts: Vec<Fact>) -> Vec<EffectView> {
         hash: Hash::ZERO,
         fact,
     });
-    of_turn(&records.collect::<Vec<_>>()).effects
+    of_turn(records.collect()).effects
 }
 
 fn batch() -> Fact {
@@ -80,7 +80,7 @@ fn timeline_shows_incident_on_its_effect() {
 }
 
 async fn timeline(life: &Life, turn: TurnId) -> Timeline {
-    of_turn(&life.runtime.store().turn_records(turn).await.unwrap())
+    of_turn(life.runtime.store().turn_records(turn).await.unwrap())
 }
 
 /// Returns the failed attempts: number, duration and error.
@@ -280,7 +280,7 @@ async fn resumed_after(death: CrashPoint) -> (Life, Timeline, Vec<Record>) {
     let second = live(Arc::new(memory), lines(), witness, 2).await;
     assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
     let records = second.runtime.store().turn_records(turn).await.unwrap();
-    (second, of_turn(&records), records)
+    (second, of_turn(records.clone()), records)
 }
 
 #[tokio::test(start_paused = true)]

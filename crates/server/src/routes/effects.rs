@@ -97,7 +97,7 @@ async fn of_turn(
     PathParam(turn): PathParam<TurnId>,
 ) -> ApiResult<Json<ListPage<EffectResource>>> {
     let records = caller.runtime.store().turn_records(turn).await?;
-    let effects = timeline::of_turn(&records).effects.into_iter();
+    let effects = timeline::of_turn(records).effects.into_iter();
     // `model_calls`, `tools_per_reply` and the limits of a call (`nested_per_call`, `steps_per_call`) bound
     // the length.
     Ok(Json(ListPage::single(effects.map(|effect| effect_resource(turn, effect)).collect())))
@@ -150,7 +150,7 @@ async fn of_session(
     turns.truncate(limit);
     let mut items = Vec::new();
     for turn in turns {
-        let effects = timeline::of_turn(&store.turn_records(turn.id).await?).effects;
+        let effects = timeline::of_turn(store.turn_records(turn.id).await?).effects;
         items.extend(effects.into_iter().map(|effect| effect_resource(turn.id, effect)));
     }
     Ok(Json(ListPage { items, next }))

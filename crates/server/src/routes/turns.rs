@@ -97,14 +97,15 @@ async fn turn_details(runtime: &Runtime, id: TurnId) -> Result<TurnDetails, Erro
     let pinned = agent_registry::of_turn(store, id).await?;
     let at = |record: Option<&outlast_vocab::record::Record>| record.map_or(Millis(0), |record| record.at);
     let (usage, cost) = outlast_runtime::views::costs::of_turn(&records);
-    let timeline = timeline::of_turn(&records);
     let durability = runtime.durability(&turn, &records).into();
+    let (accepted, updated) = (at(records.first()), at(records.last()));
+    let timeline = timeline::of_turn(records);
     Ok(TurnDetails {
         turn: turn.into(),
         agent: pinned.as_ref().map(|pinned| pinned.package.agent.clone()),
         model: pinned.as_ref().map(|pinned| pinned.package.model.to_string()),
-        accepted: at(records.first()),
-        updated: at(records.last()),
+        accepted,
+        updated,
         usage,
         cost,
         durability,

@@ -7,16 +7,23 @@ use outlast_vocab::effect::{
     BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
     ToolOutcome, Usage,
 };
-use outlast_vocab::label::Provenance;
-use outlast_vocab::message::{HookName, ToolResult};
-use outlast_vocab::policy::PolicyPoint;
+use outlast_vocab::label::{Labels, Provenance};
+use outlast_vocab::message::{HookName, ToolName, ToolResult};
+use outlast_vocab::policy::{PolicyPoint, RecordedDecision};
 use outlast_vocab::record::{
     AttemptsFailed, ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, FailedAttempt,
-    HookApplied, InterruptedReply, OutcomeVerdict, PolicyDecided, Record, ReplyInterruption,
+    HookApplied, InterruptedReply, OutcomeVerdict, PolicyDecided, Record, ReplyInterruption, Seq,
 };
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Failure, Millis, ReplayKey};
 use serde_json::{Value, json};
+
+/// The number and the time of a record.
+#[derive(Clone, Copy)]
+struct RecordStamp {
+    seq: Seq,
+    at: Millis,
+}
 
 #[derive(Default)]
 pub(super) struct TimelineFold {
@@ -52,10 +59,12 @@ impl TimelineFold {
         Timeline { effects: self.effects, decisions, resumes: self.resumes }
     }
 
-    pub(super) fn take(&mut self, record: &Record, before: Millis) {
-        match &record.fact {
+    pub(super) fn take(&mut self, record: Record, before: Millis) {
+        let Record { seq, at, fact, .. } = record;
+        let record = RecordStamp { seq, at };
+        match fact {
             Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
-                for (child, call) in (0..).zip(&batch.calls) {
+                for (child, call) in (0..).zip(batch.calls) {
                     let place = key.child(child as usize, call.model_id().as_str());
                     self.claims.push((ClaimRef { asked: record.seq, child }, self.effects.len()));
                     self.add(EffectView { from: record.at, ..claimed(place, record, call) });
@@ -63,13 +72,13 @@ impl TimelineFold {
             }
             Fact::Asked(EffectRequested { key, command }) => {
                 self.claims.push((ClaimRef { asked: record.seq, child: 0 }, self.effects.len()));
-                self.add(EffectView { from: record.at, ..asked(key.clone(), record, command) });
+                self.add(EffectView { from: record.at, ..asked(key, record, command) });
             }
             Fact::Performed(performed) => self.perform(record, before, performed),
             Fact::Answered(EffectAnswered { claim, outcome, cost }) => {
-                if let Some(effect) = self.claim(*claim) {
-                    effect.settle(record, outcome);
-                    effect.charge(*cost);
+                if let Some(effect) = self.claim(claim) {
+                    effect.settle(record, &outcome);
+                    effect.charge(cost);
                 }
             }
             Fact::Settled(settled) => {
@@ -88,13 +97,13 @@ impl TimelineFold {
                 }
             }
             Fact::Paced(paced) => {
-                self.add_incident(&paced.key, incident(record, IncidentKind::Paced(paced.clone())));
+                self.add_incident(paced.key.clone(), incident(record, IncidentKind::Paced(paced)));
             }
             Fact::Payment(payment) => {
-                self.add_incident(&payment.key, incident(record, IncidentKind::Payment(payment.clone())));
+                self.add_incident(payment.key.clone(), incident(record, IncidentKind::Payment(payment)));
             }
             Fact::Stuck { failure } => {
-                let stuck = incident(record, IncidentKind::Stuck(failure.clone()));
+                let stuck = incident(record, IncidentKind::Stuck(failure));
                 match self.effects.iter_mut().rev().find(|effect| effect.state == EffectState::Open) {
                     Some(effect) => effect.incidents.push(stuck),
                     None => self.ahead.push((None, stuck)),
@@ -103,48 +112,37 @@ impl TimelineFold {
             Fact::Resumed(resumed) => {
                 let answered = self.effects.iter_mut().filter(|effect| effect.answered.is_some());
                 let replayed = answered.map(|effect| effect.replays += 1).count();
-                self.resumes.push(TurnResume { seq: record.seq, by: resumed.clone(), replayed });
+                self.resumes.push(TurnResume { seq: record.seq, by: resumed, replayed });
             }
-            Fact::Tried(AttemptsFailed { key, attempts }) => {
-                if let Some(call) = self.model_call(key, record, before) {
-                    call.add_failed_attempts(record, attempts);
-                } else {
-                    // The record of a nested model call comes later. A summary belongs to the model call after it.
-                    let key = self.around(key).is_some().then(|| key.clone());
-                    let failed = (1..).zip(attempts);
-                    let failed =
-                        failed.map(|(number, failed)| (key.clone(), in_vain(record, failed, number)));
-                    self.ahead.extend(failed);
-                }
-            }
+            Fact::Tried(tried) => self.try_again(tried, record, before),
             Fact::Interrupted(interrupted) => {
                 if let Some(call) = self.model_call(&interrupted.key, record, before) {
-                    call.interrupt(record, interrupted);
+                    call.interrupt(record, &interrupted);
                 }
             }
             Fact::Parked { waits } => {
-                for wait in waits {
+                for wait in &waits {
                     self.model_call(&wait.key, record, before);
                 }
-                self.park(waits);
+                self.park(&waits);
             }
             Fact::Resolved { key, .. } => {
                 for effect in &mut self.effects {
-                    effect.waits.retain(|wait| wait.key != *key);
+                    effect.waits.retain(|wait| wait.key != key);
                     if effect.state == EffectState::Waits && effect.waits.is_empty() {
                         effect.state = EffectState::Open;
                     }
                 }
             }
             Fact::Hooked(HookApplied { key, hook, .. }) => {
-                match self.effects.iter_mut().rev().find(|effect| effect.key == *key) {
-                    Some(effect) => effect.hooks.push(hook.clone()),
-                    None => self.hooked.push((key.clone(), hook.clone())),
+                match self.effects.iter_mut().rev().find(|effect| effect.key == key) {
+                    Some(effect) => effect.hooks.push(hook),
+                    None => self.hooked.push((key, hook)),
                 }
             }
             Fact::Ruled(ruled @ PolicyDecided { tool: Some(_), .. }) => match ruled.ruling.refusal() {
                 Some(refusal) => self.add(refused_within(ruled, record, &refusal)),
-                None => self.ruled.push(ruled.clone()),
+                None => self.ruled.push(ruled),
             },
             Fact::Ruled(ruled) => self.decide(ruled, record, before),
             Fact::Ended { .. } => {
@@ -157,27 +155,42 @@ impl TimelineFold {
         }
     }
 
+    /// Adds failed attempts to their model call, or keeps them until it is known.
+    fn try_again(&mut self, tried: AttemptsFailed, record: RecordStamp, before: Millis) {
+        let AttemptsFailed { key, attempts } = tried;
+        if let Some(call) = self.model_call(&key, record, before) {
+            call.add_failed_attempts(record, attempts);
+            return;
+        }
+        // The record of a nested model call comes later. A summary belongs to the model call after it.
+        let key = self.around(&key).is_some().then_some(key);
+        let failed = (1..).zip(attempts);
+        let failed = failed.map(|(number, failed)| (key.clone(), in_vain(record, failed, number)));
+        self.ahead.extend(failed);
+    }
+
     /// Adds an effect whose request and outcome were written together.
-    fn perform(&mut self, record: &Record, before: Millis, performed: &EffectPerformed) {
+    fn perform(&mut self, record: RecordStamp, before: Millis, performed: EffectPerformed) {
         let EffectPerformed { key, command, outcome, tried, cost, .. } = performed;
         let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
-        effect.settle(record, outcome);
-        effect.charge(*cost);
-        self.complete(key, record, outcome);
-        match self.effects.iter_mut().find(|begun| begun.key == *key) {
+        effect.settle(record, &outcome);
+        effect.charge(cost);
+        self.complete(&key, record, &outcome);
+        match self.effects.iter_mut().find(|begun| begun.key == key) {
             Some(begun) => begun.goes_on_as(effect),
             None => self.add(effect),
         }
-        if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == *key) {
+        if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == key) {
             effect.add_failed_attempts(record, tried);
         }
     }
 
     /// Adds a decision to its model call, or keeps it until the effect that it belongs to is known.
-    fn decide(&mut self, ruled: &PolicyDecided, record: &Record, before: Millis) {
-        let PolicyDecided { key, at: point, ruling, labels, .. } = ruled.clone();
-        let decided = DecisionView { key, seq: record.seq, at: record.at, point, ruling, labels };
-        let Some(call) = self.model_call(&ruled.key, record, before) else {
+    fn decide(&mut self, ruled: PolicyDecided, record: RecordStamp, before: Millis) {
+        let PolicyDecided { key, at: point, ruling, labels, .. } = ruled;
+        let RecordStamp { seq, at } = record;
+        let decided = DecisionView { key, seq, at, point, ruling, labels };
+        let Some(call) = self.model_call(&decided.key, record, before) else {
             self.decided.push(decided);
             return;
         };
@@ -190,7 +203,12 @@ impl TimelineFold {
     }
 
     /// Returns the model call that this key is part of. Adds it if this is the first record about it.
-    fn model_call(&mut self, key: &ReplayKey, record: &Record, before: Millis) -> Option<&mut EffectView> {
+    fn model_call(
+        &mut self,
+        key: &ReplayKey,
+        record: RecordStamp,
+        before: Millis,
+    ) -> Option<&mut EffectView> {
         let key = key.model_call()?;
         if !self.effects.iter().any(|effect| effect.key == key) {
             self.add(EffectView { from: before, ..bare(key.clone(), EffectKind::ModelCall, record) });
@@ -212,9 +230,10 @@ impl TimelineFold {
         effect.hooks.extend(own.into_iter().map(|(_, hook)| hook));
         if let Some(at) = self.ruled.iter().rposition(|ruled| ruled.key == effect.key) {
             let ruled = self.ruled.swap_remove(at);
-            effect.call = made_within(&ruled);
+            let PolicyDecided { tool, ruling, labels, facts, .. } = ruled;
+            effect.call = tool.map(|tool| made_within(&tool, ruling, labels));
             // Show the arguments that it ran with, which a rule may have changed.
-            if let (Some(input), Some(arguments)) = (effect.request.get_mut("input"), ruled.facts) {
+            if let (Some(input), Some(arguments)) = (effect.request.get_mut("input"), facts) {
                 *input = arguments;
             }
         }
@@ -242,10 +261,10 @@ impl TimelineFold {
     }
 
     /// Adds an incident to the effect with this key, or to the enclosing one.
-    fn add_incident(&mut self, key: &ReplayKey, incident: EffectIncident) {
-        match self.effects.iter_mut().rev().find(|effect| is_of(key, effect)) {
+    fn add_incident(&mut self, key: ReplayKey, incident: EffectIncident) {
+        match self.effects.iter_mut().rev().find(|effect| is_of(&key, effect)) {
             Some(effect) => effect.incidents.push(incident),
-            None => self.ahead.push((Some(key.clone()), incident)),
+            None => self.ahead.push((Some(key), incident)),
         }
     }
 
@@ -255,7 +274,7 @@ impl TimelineFold {
     }
 
     /// Settles a call that was completed externally. Its outcome is in the record of the completion.
-    fn complete(&mut self, key: &ReplayKey, record: &Record, outcome: &Outcome) {
+    fn complete(&mut self, key: &ReplayKey, record: RecordStamp, outcome: &Outcome) {
         let Outcome::AwaitEvent(resolution) = outcome else { return };
         if let Some(call) = self.effects.iter_mut().find(|effect| effect.key.completion() == *key) {
             call.state = resolved(resolution);
@@ -291,17 +310,17 @@ fn is_of(key: &ReplayKey, effect: &EffectView) -> bool {
     *key == effect.key || key.is_under(&effect.key)
 }
 
-fn incident(record: &Record, what: IncidentKind) -> EffectIncident {
+fn incident(record: RecordStamp, what: IncidentKind) -> EffectIncident {
     EffectIncident { seq: record.seq, at: record.at, what }
 }
 
-fn in_vain(record: &Record, failed: &FailedAttempt, attempt: u32) -> EffectIncident {
-    let failed = FailedAttempt { attempt, ..failed.clone() };
+fn in_vain(record: RecordStamp, failed: FailedAttempt, attempt: u32) -> EffectIncident {
+    let failed = FailedAttempt { attempt, ..failed };
     EffectIncident { at: failed.until, ..incident(record, IncidentKind::Failed(failed)) }
 }
 
 /// Creates an effect without details.
-fn bare(key: ReplayKey, kind: EffectKind, record: &Record) -> EffectView {
+fn bare(key: ReplayKey, kind: EffectKind, record: RecordStamp) -> EffectView {
     EffectView {
         key,
         kind,
@@ -324,63 +343,58 @@ fn bare(key: ReplayKey, kind: EffectKind, record: &Record) -> EffectView {
     }
 }
 
-fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
-    let call = match command {
-        Command::ToolCall(call) => Some(view(&BatchCall::Run(call.call.clone()))),
-        _ => None,
-    };
-    EffectView { request: content(json(command)), call, ..bare(key, command.kind(), record) }
+fn asked(key: ReplayKey, record: RecordStamp, command: Command) -> EffectView {
+    let effect = EffectView { request: content(json(&command)), ..bare(key, command.kind(), record) };
+    match command {
+        Command::ToolCall(call) => EffectView { call: Some(view(BatchCall::Run(call.call))), ..effect },
+        _ => effect,
+    }
 }
 
 /// Creates the effect of a nested call that a policy denied.
-fn refused_within(ruled: &PolicyDecided, record: &Record, refusal: &Error) -> EffectView {
+fn refused_within(ruled: PolicyDecided, record: RecordStamp, refusal: &Error) -> EffectView {
+    let PolicyDecided { key, tool, ruling, labels, facts, .. } = ruled;
     EffectView {
         answered: Some(record.seq),
         until: Some(record.at),
         state: EffectState::Refused,
-        request: json!({ "name": ruled.key, "input": ruled.facts }),
+        request: json!({ "name": key, "input": facts }),
         outcome: Some(json(&Failure::from(refusal))),
-        call: made_within(ruled),
-        ..bare(ruled.key.clone(), EffectKind::DurableStep, record)
+        call: tool.map(|tool| made_within(&tool, ruling, labels)),
+        ..bare(key, EffectKind::DurableStep, record)
     }
 }
 
-fn made_within(ruled: &PolicyDecided) -> Option<CallView> {
-    let (ruling, labels) = (Some(ruled.ruling.clone()), ruled.labels.clone());
-    let (tool, provenance) = (ruled.tool.as_ref()?.to_string(), Provenance::default());
-    Some(CallView { id: None, tool, class: None, ruling, labels, provenance })
+fn made_within(tool: &ToolName, ruling: RecordedDecision, labels: Labels) -> CallView {
+    let (tool, ruling, provenance) = (tool.to_string(), Some(ruling), Provenance::default());
+    CallView { id: None, tool, class: None, ruling, labels, provenance }
 }
 
 /// Creates the effect of one call of a batch.
-fn claimed(key: ReplayKey, record: &Record, call: &BatchCall) -> EffectView {
-    let (request, call_view) = (content(json(call)), Some(view(call)));
-    let effect = EffectView { request, call: call_view, ..bare(key, EffectKind::ToolCall, record) };
-    match call {
-        BatchCall::Run(_) => effect,
-        BatchCall::Refused(refused) => EffectView {
-            state: EffectState::Refused,
-            outcome: Some(json(&refused.failure)),
-            answered: Some(record.seq),
-            until: Some(record.at),
-            ..effect
-        },
+fn claimed(key: ReplayKey, record: RecordStamp, call: BatchCall) -> EffectView {
+    let mut effect = EffectView { request: content(json(&call)), ..bare(key, EffectKind::ToolCall, record) };
+    if let BatchCall::Refused(refused) = &call {
+        effect.state = EffectState::Refused;
+        effect.outcome = Some(json(&refused.failure));
+        (effect.answered, effect.until) = (Some(record.seq), Some(record.at));
     }
+    EffectView { call: Some(view(call)), ..effect }
 }
 
-fn view(call: &BatchCall) -> CallView {
+fn view(call: BatchCall) -> CallView {
     let tool = call.tool().to_string();
     match call {
         BatchCall::Run(call) => CallView {
             id: Some(call.id),
             tool,
             class: Some(call.class),
-            ruling: call.ruling.clone(),
-            labels: call.labels.clone(),
-            provenance: call.provenance.clone(),
+            ruling: call.ruling,
+            labels: call.labels,
+            provenance: call.provenance,
         },
         BatchCall::Refused(RefusedCall { ruling, labels, provenance, .. }) => {
-            let (ruling, labels) = (ruling.as_deref().cloned(), labels.clone());
-            CallView { id: None, tool, class: None, ruling, labels, provenance: provenance.clone() }
+            let ruling = ruling.map(|ruling| *ruling);
+            CallView { id: None, tool, class: None, ruling, labels, provenance }
         }
     }
 }
@@ -392,7 +406,7 @@ impl EffectView {
     }
 
     /// Adds the usage and cost of an incomplete reply. A cancellation ends the call, with the text.
-    fn interrupt(&mut self, record: &Record, interrupted: &InterruptedReply) {
+    fn interrupt(&mut self, record: RecordStamp, interrupted: &InterruptedReply) {
         let InterruptedReply { cause, text, usage, cost, .. } = interrupted;
         if *cause == ReplyInterruption::Cancelled {
             (self.state, self.answered, self.until) =
@@ -409,7 +423,7 @@ impl EffectView {
     }
 
     /// Adds failed attempts before the outcome, or before the turn parked.
-    fn add_failed_attempts(&mut self, record: &Record, failed: &[FailedAttempt]) {
+    fn add_failed_attempts(&mut self, record: RecordStamp, failed: Vec<FailedAttempt>) {
         for failed in failed {
             self.incidents.push(in_vain(record, failed, self.attempts));
             self.attempts = self.attempts.saturating_add(1);
@@ -439,7 +453,7 @@ impl EffectView {
     }
 
     /// Settles a call of unknown outcome by the verdict of a person.
-    fn settle_by_word(&mut self, record: &Record, verdict: &OutcomeVerdict) {
+    fn settle_by_word(&mut self, record: RecordStamp, verdict: &OutcomeVerdict) {
         let (state, result) = match verdict {
             OutcomeVerdict::Happened(result) => (state_of(result), json(result)),
             OutcomeVerdict::DidNotHappen => (EffectState::Failed, Value::from("it did not happen")),
@@ -453,7 +467,7 @@ impl EffectView {
         self.cost = cost.or(self.cost);
     }
 
-    fn settle(&mut self, record: &Record, outcome: &Outcome) {
+    fn settle(&mut self, record: RecordStamp, outcome: &Outcome) {
         self.outcome = Some(content(json(outcome)));
         (self.answered, self.until) = (Some(record.seq), Some(record.at));
         self.state = match outcome {
