@@ -3,11 +3,9 @@
 //! The kernel plans what to shorten ([`outlast_kernel::conversation`]). The model itself writes the summaries.
 use crate::limits::budget_meter::short_of;
 use crate::turn::host::{ConversationHost, PartialReplies, TurnBudget, TurnJournal};
-use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
+use crate::turn::metered_model_call::{FailedAttempts, MeteredModelCall, ModelCallEnd, PastAttempts};
 use crate::turn::model::ModelCaller;
-use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, provider_of,
-};
+use crate::turn::model_request::{ModelRequestResult, ReplyAudience, provider_of};
 use outlast_kernel::conversation::{CompactionPlan, WindowDemand};
 use outlast_kernel::step::CallModelStep;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
@@ -142,8 +140,7 @@ impl Compactor<'_> {
             keeps_cancelled_text: false,
         };
         let mut tries = FailedAttempts::default();
-        let ModelCallEnd { result, .. } =
-            metered.ask(effect.clone(), request, String::new(), &mut *host, &mut tries).await?;
+        let ModelCallEnd { result, .. } = metered.ask(request, String::new(), &mut *host, &mut tries).await?;
         let is_blocked =
             matches!(result, Some(ModelRequestResult::Wait { .. } | ModelRequestResult::Stuck(_)));
         tries.note(if is_blocked { ask.key() } else { key }, host);

@@ -2,16 +2,18 @@
 //! attempt that brought no complete reply as the most that it could use.
 //!
 //! Such an attempt is recorded ([`Fact::Interrupted`]) in the write that settles it, so that costs and budgets agree.
-//! Every call of a model passes here: the calls of a turn, of compaction, and of tools.
+//! Every call of a model passes here: the calls of a turn, of compaction, and of tools. Only this module can send a
+//! request ([`request_runner`]).
+mod attempts;
+mod request_runner;
+
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::CallingTurn;
 use crate::limits::budget_meter::{bounded, most_of, price_of};
 use crate::turn::cancel::CancelSignal;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnBudget, TurnJournal};
 use crate::turn::model_client::ModelClient;
-use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
-};
+use crate::turn::model_request::{ModelRequestResult, ReplyAudience};
 use crate::turn::partial_reply::ReplyRecorder;
 use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
@@ -20,6 +22,10 @@ use outlast_vocab::effect::{JournalPosition, ModelCall, Usage};
 use outlast_vocab::record::{Fact, InterruptedReply, ReplyInterruption};
 use outlast_vocab::{Error, ReplayKey};
 use std::future::Future;
+
+pub(crate) use attempts::{FailedAttempts, PastAttempts};
+
+use request_runner::ModelRequestRunner;
 
 /// What a metered call of a model needs from its caller.
 pub(crate) trait ModelCallHost: BudgetReservations + PartialReplies {
@@ -55,7 +61,8 @@ pub(crate) struct MeteredModelCall<'a> {
     pub(crate) client: &'a ModelClient,
     pub(crate) resolved_agent: &'a ResolvedAgent,
     pub(crate) caller: CallingTurn,
-    /// The number of the lease.
+    /// The number of the lease. Attempt numbers keep growing across leases, so text of a dead process is never mixed
+    /// with ours.
     pub(crate) lease: u64,
     pub(crate) cancel: &'a CancelSignal,
     pub(crate) key: &'a ReplayKey,
@@ -87,16 +94,16 @@ impl MeteredModelCall<'_> {
     /// `tries`, even if the turn is cancelled.
     pub(crate) async fn ask<A: ModelCallHost>(
         self,
-        mut call: ModelCall,
         request: ModelRequest<'_>,
         partial_text: String,
         host: &mut A,
         tries: &mut FailedAttempts,
     ) -> Result<ModelCallEnd, Error> {
-        let Self { client, info, key, .. } = self;
+        let Self { client, info, key, resolved_agent, .. } = self;
+        let mut call = request.call.clone();
         let is_metered = host.is_metered();
         if is_metered {
-            call.options = bounded(call.options, self.resolved_agent, &client.limits);
+            call.options = bounded(call.options, resolved_agent, &client.limits);
         }
         let most = most_of(&client.limits, info, &ModelRequest { call: &call, ..request });
         if is_metered {
@@ -108,22 +115,8 @@ impl MeteredModelCall<'_> {
         // The position of the call is known once the buffered facts are written.
         call.at = host.place().filter(|_| self.audience != ReplyAudience::None);
         let recorder = ReplyRecorder::new(self.provider);
-        let runner = ModelRequestRunner {
-            client,
-            caller: self.caller,
-            key,
-            waits_for: self.waits_for,
-            provider: &recorder,
-            info,
-            lease: self.lease,
-            past: self.past,
-            recovered: self.recovered,
-            patience: self.resolved_agent.provider_wait(&client.limits),
-            fails_if_refused: self.resolved_agent.fails_if_refused(&client.limits),
-            tier: self.tier,
-            audience: self.audience,
-            most,
-        };
+        let (past, patience) = (self.past, resolved_agent.provider_wait(&client.limits));
+        let runner = ModelRequestRunner { call: &self, provider: &recorder, past, patience, most };
         let request = ModelRequest { call: &call, ..request };
         // Cancellation only stops reading the stream. Earlier writes are complete.
         let result = tokio::select! {
@@ -147,7 +140,7 @@ impl MeteredModelCall<'_> {
 }
 
 /// Returns the record of a cancelled request, which is charged the most that it could use.
-pub(crate) fn interrupted(
+fn interrupted(
     key: &ReplayKey,
     request: &ModelRequest<'_>,
     info: ModelCapabilities,

@@ -6,11 +6,9 @@ use crate::policy::policy_points::{PolicyOutcome, PolicyPoints, as_ruled};
 use crate::turn::cancel::CancelSignal;
 use crate::turn::compaction::{CompactionEnd, Compactor};
 use crate::turn::host::{Host, TurnBudget, TurnJournal};
-use crate::turn::metered_model_call::{MeteredModelCall, ModelCallEnd};
+use crate::turn::metered_model_call::{FailedAttempts, MeteredModelCall, ModelCallEnd, PastAttempts};
 use crate::turn::model_client::ModelClient;
-use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, failed, provider_of,
-};
+use crate::turn::model_request::{ModelRequestResult, ReplyAudience, failed, provider_of};
 use crate::turn::provenance::TextSources;
 use crate::turn::turn_run::TurnRun;
 use crate::views::metrics::TurnPhase;
@@ -49,8 +47,8 @@ impl ModelCaller<'_> {
     }
 
     /// Publishes a live event of the turn.
-    fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
-        self.client.hub.publish(self.run.caller, what);
+    fn tell(&self, key: &ReplayKey, what: impl FnOnce(ReplayKey) -> LiveEventKind) {
+        self.client.hub.publish_effect(self.run.caller, key, what);
     }
 
     /// Runs the hooks on the outcome. Watchers who saw text that a hook replaced get a retraction and the new text.
@@ -70,9 +68,9 @@ impl ModelCaller<'_> {
             && reply.attempt != seen
         {
             let (key, attempt) = (ask.key(), reply.attempt);
-            self.tell(|| LiveEventKind::Retracted { key: key.clone(), attempt: seen });
+            self.tell(key, |key| LiveEventKind::Retracted { key, attempt: seen });
             let text = || text_of(&reply.parts).into_owned();
-            self.tell(|| LiveEventKind::Text { key: key.clone(), attempt, offset: 0, text: text() });
+            self.tell(key, |key| LiveEventKind::Text { key, attempt, offset: 0, text: text() });
         }
         outcome
     }
@@ -94,7 +92,7 @@ impl ModelCaller<'_> {
         if let Some(at) = history.conversation_end_at(ask.key())
             && let Some(outcome) = history.answer(ask.key(), &as_recorded(at))?
         {
-            self.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
+            self.tell(ask.key(), |key| LiveEventKind::Replayed { key });
             return self.go_on(ask, outcome, host);
         }
         if let Some(reason) = self.cancel.reason() {
@@ -281,7 +279,7 @@ impl ModelCaller<'_> {
         let effect = self.answered_by(ask.effect(host.place()), Some(&model), ask.key(), host);
         let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
         host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
-        self.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
+        self.tell(ask.key(), |key| LiveEventKind::Replayed { key });
         self.go_on(ask, outcome, host)
     }
 
@@ -318,9 +316,8 @@ impl ModelCaller<'_> {
         let shown = history.iter().chain(now.iter());
         let files = self.attachments.contents_of(host.store(), &[], shown).await?;
         let judged = self.run.agent.decides_at(PolicyPoint::Output);
-        let (past, store) = (host.history().clone(), host.store().cloned());
         let changes_replies =
-            EffectHooks::of(&self.run, &self.sources.hooks, &past, store.as_ref(), ask.key())
+            EffectHooks::of(&self.run, &self.sources.hooks, host.history(), host.store(), ask.key())
                 .any::<AfterModel>();
         // The store does not name the model that wrote the text, and no model continues the text of another one.
         let may_continue = info.can_continue && !judged && self.run.agent.package.fallback_models.is_empty();
@@ -354,8 +351,7 @@ impl ModelCaller<'_> {
             keeps_cancelled_text: !judged && !changes_replies,
         };
         let partial_text = partial_text.unwrap_or_default();
-        let ModelCallEnd { call, result } =
-            metered.ask(draft.clone(), request, partial_text, host, tries).await?;
+        let ModelCallEnd { call, result } = metered.ask(request, partial_text, host, tries).await?;
         Ok(result.map(|result| (call, result)))
     }
 }

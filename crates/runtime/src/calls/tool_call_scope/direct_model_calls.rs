@@ -3,10 +3,8 @@ use super::ToolCallScope;
 use crate::attachments::attachment_cache;
 use crate::calls::call_journal::CallJournal;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, ReservationOutcome};
-use crate::turn::metered_model_call::{MeteredModelCall, ModelCallHost};
-use crate::turn::model_request::{
-    FailedAttempts, ModelRequestResult, PastAttempts, ReplyAudience, backoff, provider_of,
-};
+use crate::turn::metered_model_call::{FailedAttempts, MeteredModelCall, ModelCallHost, PastAttempts};
+use crate::turn::model_request::{ModelRequestResult, ReplyAudience, backoff, provider_of};
 use crate::turn::output_schema::{OutputSchema, value_of};
 use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{AttachmentContents, ModelRequest};
@@ -36,10 +34,10 @@ impl ToolCallScope {
                 return Ok(Reply { parts: vec![Part::text(whole)], ..reply });
             };
             repairs += 1;
-            if repairs > self.services.limits.output_repairs {
+            if repairs > self.services.models.limits.output_repairs {
                 return Err(Error::new(Kind::OutputInvalid, correction));
             }
-            call.messages.push(Message::Assistant { parts: reply.parts.clone(), calls: Vec::new() });
+            call.messages.push(Message::Assistant { parts: reply.parts, calls: Vec::new() });
             call.messages.push(Message::user(correction));
         }
     }
@@ -47,7 +45,7 @@ impl ToolCallScope {
     async fn ask_once(&self, call: &DirectCall) -> Result<Reply, Error> {
         let key = self.call.key.direct(self.count_nested()?);
         if let Some(DirectOutcome(outcome)) = self.journal.answered(&key, call)? {
-            self.tell(LiveEventKind::Replayed { key });
+            self.tell(&key, |key| LiveEventKind::Replayed { key });
             return reply_of(outcome);
         }
         let (provider, info) = self.services.models.catalogue.find(&call.model)?;
@@ -68,7 +66,7 @@ impl ToolCallScope {
             files: &files,
             ..ModelRequest::empty(&effect)
         };
-        let (history, limits) = (&self.journal.history, &self.services.limits);
+        let (history, limits) = (&self.journal.history, &self.services.models.limits);
         let metered = MeteredModelCall {
             client: &self.services.models,
             resolved_agent: &self.resolved_agent,
@@ -88,7 +86,7 @@ impl ToolCallScope {
         };
         let mut tries = FailedAttempts::default();
         let host = &mut CallModelHost(&self.journal);
-        let asked = metered.ask(effect.clone(), request, String::new(), host, &mut tries).await?.result;
+        let asked = metered.ask(request, String::new(), host, &mut tries).await?.result;
         let has_outcome =
             matches!(asked, Some(ModelRequestResult::Outcome(_) | ModelRequestResult::GaveUp(_)));
         if !has_outcome && let Some(fact) = std::mem::take(&mut tries).fact(&key) {
@@ -127,7 +125,7 @@ impl ToolCallScope {
 
     /// Parks the call until its provider is asked again.
     async fn wait_for_provider<T>(&self, key: ReplayKey, pause: Duration) -> T {
-        let deadline = Some(self.services.clock.now().after(pause));
+        let deadline = Some(self.services.models.clock.now().after(pause));
         self.journal.park(Wait { key, kind: WaitKind::Provider, deadline }).await
     }
 
