@@ -10,8 +10,8 @@ use crate::limits::budget_meter::BudgetMeter;
 use crate::limits::operator_budgets::OperatorBudgets;
 use crate::turn::cancel::Canceller;
 use crate::turn::host::{
-    CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier, PartialReplies, TurnBudget,
-    TurnJournal, TurnLifecycle,
+    CallPermits, CallWriteBuffer, ConversationHost, DriveOutcome, HostTier, PartialReplies, TurnJournal,
+    TurnLifecycle,
 };
 use crate::turn::journal_writer::JournalWriter;
 use crate::turn::turn_conversation::TurnConversation;
@@ -38,8 +38,9 @@ use outlast_vocab::record::{
 };
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
-use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use budgets::BudgetAccounting;
 
 /// Records the facts of one turn in a store, under one lease.
 pub(crate) struct JournaledHost {
@@ -57,13 +58,7 @@ pub(crate) struct JournaledHost {
     keeps_text: bool,
     place: Option<JournalPosition>,
     input_waits: bool,
-    /// Budget accounting, if budgets are tracked.
-    meter: Option<BudgetMeter>,
-    operator_budgets: Arc<OperatorBudgets>,
-    /// Whether an earlier drive may have left reservations behind.
-    has_earlier_drives: bool,
-    /// The model requests that this drive reserved budget for and that are not settled.
-    unsettled: BTreeSet<ReplayKey>,
+    budgets: BudgetAccounting,
 }
 
 /// The parameters of a journaled host.
@@ -130,10 +125,7 @@ impl JournaledHost {
             place: history.last_node(),
             // Inputs may be waiting for a turn that began earlier, and no receipt has reported them.
             input_waits: begun,
-            meter,
-            operator_budgets,
-            has_earlier_drives,
-            unsettled: BTreeSet::new(),
+            budgets: BudgetAccounting::new(meter, operator_budgets, has_earlier_drives),
             history: Arc::new(history),
         }
     }
@@ -184,11 +176,13 @@ impl JournaledHost {
     /// Writes everything that is buffered. If the buffer has no change to the budgets, the write counts what the turn
     /// used until now.
     async fn commit(&mut self, transition: TurnTransition) -> Result<CommitReceipt, Error> {
-        let budget_update = self.buffer.budget_update.take().or_else(|| self.budget_update(&transition));
+        let now = self.writer.now();
+        let counted = self.buffer.budget_update.take();
+        let budget_update = counted.or_else(|| self.budgets.update(&transition, now));
         let facts = self.buffer.take_facts();
         let last_node = facts.iter().rposition(Fact::is_node);
         let start = self.buffer.start.take();
-        let lease = self.writer.lease.clone();
+        let lease = self.writer.lease;
         let commit = Commit {
             values: std::mem::take(&mut self.buffer.values),
             blobs: start.as_ref().map(|start| start.agent.to_store()).unwrap_or_default(),
@@ -196,7 +190,7 @@ impl JournaledHost {
             partial: std::mem::take(&mut self.buffer.partial),
             budget_update,
             admissions: std::mem::take(&mut self.buffer.admission_requests),
-            ..Commit::new(lease, self.writer.now(), facts, transition)
+            ..Commit::new(lease, now, facts, transition)
         };
         let mut receipt = self.writer.write(commit).await?;
         self.permits.add(std::mem::take(&mut receipt.admissions));
@@ -375,40 +369,39 @@ impl TurnLifecycle for JournaledHost {
     }
 
     async fn hand_back(&mut self) -> Result<DriveOutcome, Error> {
-        if self.meter.as_ref().is_some_and(BudgetMeter::is_ready) {
-            self.release_reservation();
+        if self.budgets.has_reservation() {
+            self.budgets.release_reservation();
             self.commit(TurnTransition::Continue).await?;
         }
         self.flush().await?;
-        self.writer.store().release_lease(self.writer.lease.clone(), self.writer.now()).await?;
+        self.writer.store().release_lease(self.writer.lease, self.writer.now()).await?;
         Ok(DriveOutcome::HandedBack)
     }
 
     async fn finish(&mut self, done: EndedTurn) -> Result<DriveOutcome, Error> {
         let EndedTurn { end, messages } = done;
-        self.release_reservation();
+        self.budgets.release_reservation();
         self.note_lost_requests(None).await?;
-        if self.is_metered()
-            && let (Some(meter), Some(before)) = (&mut self.meter, self.conversation.loaded())
-        {
-            meter.set_next_turn_usage(before, &messages);
-        }
+        self.budgets.set_next_turn_usage(self.conversation.loaded(), &messages);
         let transition = match &end {
-            TurnEnd::Answered { .. } => TurnTransition::EndUnlessJoined(end.clone()),
-            _ => TurnTransition::End(end.clone()),
+            TurnEnd::Answered { .. } => TurnTransition::EndUnlessJoined,
+            _ => TurnTransition::End,
         };
-        let receipt = self.commit(transition).await?;
-        let driven = match receipt.after {
+        let receipt = self.commit(transition(end.clone())).await?;
+        let (hub, turn) = (&self.writer.journal.hub, self.writer.lease.turn);
+        Ok(match receipt.after {
             TurnAfterCommit::Ended => {
                 self.conversation.cache(self.writer.caller(), messages, self.place, receipt.last.seq);
-                DriveOutcome::Ended(end.clone())
+                hub.ended(turn, &end);
+                DriveOutcome::Ended(end)
             }
-            TurnAfterCommit::Next(work) => DriveOutcome::Next(end.clone(), work),
+            TurnAfterCommit::Next(work) => {
+                hub.ended(turn, &end);
+                DriveOutcome::Next(end, work)
+            }
             TurnAfterCommit::Continues | TurnAfterCommit::Ready | TurnAfterCommit::Parked => {
-                return Ok(DriveOutcome::Again);
+                DriveOutcome::Again
             }
-        };
-        self.writer.journal.hub.ended(self.writer.lease.turn, &end);
-        Ok(driven)
+        })
     }
 }
