@@ -78,7 +78,7 @@ use active_drives::ActiveDrives;
 use agent_reload::AgentReloadLoop;
 use content_sweeper::ContentSweeper;
 use hook_observers::HookObservers;
-use lease_loop::{ApprovalReminders, LeaseLoop, WorkClaimer};
+use lease_loop::LeaseLoop;
 use metrics_export::{MetricsExport, MetricsReader};
 use outage_wakeups::OutageWakeups;
 use session_driver::SessionDriver;
@@ -145,15 +145,10 @@ pub struct Runtime {
 
 /// What the methods of [`Runtime`] use. Everything that a worker runs beside them has its own parts.
 struct RuntimeState {
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
+    journal: Arc<WorkerJournal>,
     entropy: Arc<dyn Entropy>,
-    limits: Arc<Limits>,
-    hub: Arc<LiveHub>,
     metrics: MetricsReader,
     models: Arc<ModelCatalogue>,
-    attachments: AttachmentAccess,
-    journal: Arc<WorkerJournal>,
     operator_budgets: Arc<OperatorBudgets>,
     plugins: Plugins,
     agents: Arc<WorkerAgents>,
@@ -187,69 +182,61 @@ impl Runtime {
         let agents = Arc::new(WorkerAgents::load(registry, config.agent_factory, store.clone()).await?);
         let operator_budgets = Arc::new(OperatorBudgets::default());
         operator_budgets.refresh(store.as_ref()).await?;
-        let (for_sinks, ids) = (store.clone(), entropy.clone());
-        let deliveries =
-            SinkDeliveries::open(clock.clone(), ids, limits.clone(), for_sinks, worker, config.sinks).await?;
+        let secret = store.secret().await?;
         let journal = Arc::new(WorkerJournal {
-            store: store.clone(),
-            clock: clock.clone(),
-            limits: limits.clone(),
             hub: Arc::new(LiveHub::new(limits.live_frames)),
             attachments: AttachmentAccess::new(config.contents, limits.clone()),
             metrics: Arc::new(WorkerMetrics::since(clock.now())),
             unreported_writes: UnreportedWriteTime::default(),
+            store,
+            clock,
+            limits,
         });
-        let (hub, counters) = (journal.hub.clone(), journal.metrics.clone());
-        let attachments = journal.attachments.clone();
-        let model_client = Arc::new(ModelClient {
+        let WorkerJournal { store, clock, limits, hub, attachments, metrics, .. } = &*journal;
+        let deliveries = SinkDeliveries::open(journal.clone(), entropy.clone(), worker, config.sinks).await?;
+        let model_client = ModelClient {
             catalogue: models.clone(),
             clock: clock.clone(),
             entropy: entropy.clone(),
             limits: limits.clone(),
             hub: hub.clone(),
-            metrics: counters.clone(),
-        });
-        let payments =
-            PaymentClient { authority: config.payments, clock: clock.clone(), limits: limits.clone() };
-        let tool_services =
-            ToolServices::new(model_client, attachments.clone(), payments.clone(), operator_budgets.clone());
-        let secret = store.secret().await?;
+            metrics: metrics.clone(),
+        };
+        let services = ToolServices {
+            models: Arc::new(model_client),
+            attachments: attachments.clone(),
+            payments: PaymentClient {
+                authority: config.payments,
+                clock: clock.clone(),
+                limits: limits.clone(),
+            },
+            budgets: operator_budgets.clone(),
+        };
         let (deadline, pace) = (limits.limiter_deadline, clock.clone());
         let hosts = SharedHostParts {
             journal: journal.clone(),
             secret,
             conversations: Arc::new(ConversationCache::new(limits.recent_bytes)),
             limiter: config.limiter.map(|limiter| ExternalRateLimiter { limiter, clock: pace, deadline }),
-            models: models.clone(),
-            operator_budgets: operator_budgets.clone(),
         };
-        let (drives, tasks) = (Arc::new(ActiveDrives::new(worker, limits.clone())), Tasks::new(config.tasks));
+        let (drives, tasks) = (Arc::new(ActiveDrives::new(worker, limits)), Tasks::new(config.tasks));
         let turns = LeasedTurnDriver {
-            store: store.clone(),
-            clock: clock.clone(),
-            limits: limits.clone(),
-            metrics: counters.clone(),
             drives: drives.clone(),
             agents: agents.clone(),
             hosts,
-            turn_driver: TurnDriver::with(tool_services),
-            payments: payments.clone(),
+            turn_driver: TurnDriver::with(services),
             observers: HookObservers { tasks: tasks.clone(), store: store.clone() },
         };
-        let sweeper = ContentSweeper::new(store.clone(), attachments.clone(), clock.clone(), worker);
-        let health = models.clone();
+        let store = store.clone();
+        let metrics =
+            MetricsReader { journal: journal.clone(), models: models.clone(), drives: drives.clone() };
         let state = Arc::new(RuntimeState {
-            metrics: MetricsReader { counters, clock: clock.clone(), models: health, drives: drives.clone() },
-            sessions: Arc::new(SessionDriver::new(turns, hub.clone(), deliveries.clone(), tasks)),
-            sweeper: Arc::new(sweeper),
-            store,
-            clock,
-            entropy,
-            limits,
-            hub,
-            models,
-            attachments,
+            sweeper: Arc::new(ContentSweeper::new(journal.clone(), worker)),
+            sessions: Arc::new(SessionDriver { tasks, deliveries: deliveries.clone(), turns }),
             journal,
+            entropy,
+            metrics,
+            models,
             operator_budgets,
             plugins,
             agents,
@@ -258,8 +245,7 @@ impl Runtime {
             deliveries,
         });
         state.start_lease_loop(started);
-        state.start_background_tasks(config.metrics, payments);
-        let store = state.store.clone();
+        state.start_background_tasks(config.metrics);
         Ok(Self { state, store, access: Arc::new(Access::operator()) })
     }
 
@@ -267,7 +253,7 @@ impl Runtime {
     #[must_use]
     pub fn serving(&self, access: Access) -> Self {
         let state = self.state.clone();
-        let store = state.store.clone().serving(access.clone());
+        let store = state.journal.store.clone().serving(access.clone());
         Self { state, store, access: Arc::new(access) }
     }
 
@@ -278,7 +264,7 @@ impl Runtime {
 
     /// Finds an organisation by its id or name.
     pub async fn find_org(&self, named: &str) -> Result<OrgId, Error> {
-        orgs::find_org(self.state.store.as_ref(), named).await
+        orgs::find_org(self.state.journal.store.as_ref(), named).await
     }
 
     /// Creates an organisation. Requires operator access.
@@ -297,12 +283,12 @@ impl Runtime {
 
     /// Returns the access of an API key. All invalid keys get the same error.
     pub async fn admit(&self, key: &str) -> Result<Access, Error> {
-        self.state.store.authenticate(key.parse()?, self.now()).await
+        self.state.journal.store.authenticate(key.parse()?, self.now()).await
     }
 
     /// Returns the limits of this worker.
     pub fn limits(&self) -> &Limits {
-        &self.state.limits
+        &self.state.journal.limits
     }
 
     /// Returns the source of random bits.
@@ -322,7 +308,7 @@ impl Runtime {
 
     /// Returns the attachments, restricted to the access of this handle.
     pub fn attachments(&self) -> Attachments {
-        self.state.attachments.in_store(&self.store)
+        self.state.journal.attachments.in_store(&self.store)
     }
 
     /// Returns the sinks of this worker.
@@ -367,17 +353,17 @@ impl Runtime {
 
     /// Returns the current time of this worker.
     pub fn now(&self) -> Millis {
-        self.state.clock.now()
+        self.state.journal.clock.now()
     }
 
     /// Follows a session from a cursor.
     pub fn events(&self, session: SessionId, after: Seq) -> SessionEventStream {
-        self.event_stream(LiveListener::new(self.state.hub.clone(), session), after)
+        self.event_stream(LiveListener::new(&self.state.journal.hub, session), after)
     }
 
     fn event_stream(&self, live: LiveListener, after: Seq) -> SessionEventStream {
-        let (clock, page_rows) = (self.state.clock.clone(), self.state.limits.page_rows);
-        SessionEventStream::new(self.store.clone(), clock, page_rows, live, after)
+        let WorkerJournal { clock, limits, .. } = &*self.state.journal;
+        SessionEventStream::new(self.store.clone(), clock.clone(), limits.page_rows, live, after)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.
@@ -385,21 +371,22 @@ impl Runtime {
         let drives = &self.state.drives;
         loop {
             // Check in this order: a claimed session is driven before its claim is no longer in progress.
-            let has_work = self.state.store.has_work(drives.worker(), self.now()).await?;
+            let has_work = self.state.journal.store.has_work(drives.worker(), self.now()).await?;
             let rests = !has_work && !drives.is_claiming() && drives.count() == 0;
             if rests && self.state.deliveries.are_idle().await? {
                 return Ok(());
             }
             drives.wake();
             self.state.deliveries.wake_sinks();
-            self.state.clock.sleep(Duration::from_millis(10)).await;
+            self.state.journal.clock.sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Stops claiming work, lets turns finish their current step, and hands their sessions back. Turns that need longer
     /// than `patience` are dropped and handed back too. The next worker then finds their calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        let RuntimeState { drives, sessions, clock, store, .. } = &*self.state;
+        let RuntimeState { drives, sessions, journal, .. } = &*self.state;
+        let WorkerJournal { clock, store, .. } = &**journal;
         let tasks = &sessions.tasks;
         drives.stop();
         tokio::select! {
@@ -435,70 +422,41 @@ impl Runtime {
 impl RuntimeState {
     /// Starts the loop that renews leases and claims work. `started` is when this worker started.
     fn start_lease_loop(&self, started: Duration) {
-        let Self { store, clock, limits, drives, deliveries, .. } = self;
-        let claimer = WorkClaimer {
-            store: store.clone(),
-            clock: clock.clone(),
-            limits: limits.clone(),
-            drives: drives.clone(),
-            sessions: self.sessions.clone(),
-            started,
-        };
-        let reminders = ApprovalReminders {
-            store: store.clone(),
-            hub: self.hub.clone(),
-            deliveries: deliveries.clone(),
-            most: limits.reminders_per_question,
-        };
-        let watchdog = Watchdog {
-            store: store.clone(),
-            clock: clock.clone(),
-            limits: limits.clone(),
-            metrics: self.metrics.counters.clone(),
-            drives: drives.clone(),
-            seen: ObservedPolls::since(clock.elapsed()),
-        };
+        let (journal, drives) = (self.journal.clone(), self.drives.clone());
+        let seen = ObservedPolls::since(journal.clock.elapsed());
         let lease_loop = LeaseLoop {
-            store: store.clone(),
-            clock: clock.clone(),
-            limits: limits.clone(),
-            drives: drives.clone(),
-            deliveries: deliveries.clone(),
+            watchdog: Watchdog { journal: journal.clone(), drives: drives.clone(), seen },
+            journal,
+            drives,
+            sessions: self.sessions.clone(),
             operator_budgets: self.operator_budgets.clone(),
-            claimer,
-            reminders,
-            watchdog,
+            started,
         };
         self.sessions.tasks.spawn(lease_loop.run());
     }
 
     /// Starts everything else that runs beside turns.
-    fn start_background_tasks(&self, metric_sink: Option<Arc<dyn MetricSink>>, payments: PaymentClient) {
-        let Self { store, clock, limits, drives, .. } = self;
-        let tasks = &self.sessions.tasks;
+    fn start_background_tasks(&self, metric_sink: Option<Arc<dyn MetricSink>>) {
+        let Self { journal, drives, .. } = self;
+        let (tasks, limits) = (&self.sessions.tasks, &journal.limits);
         self.deliveries.start(tasks, &drives.stopping());
+        let payments = &self.sessions.turns.turn_driver.services().payments;
         if payments.authority.is_some() {
-            let outbox = PaymentOutboxSender { payments, store: store.clone(), hub: self.hub.clone() };
+            let outbox = PaymentOutboxSender { payments: payments.clone(), journal: journal.clone() };
             tasks.spawn(outbox.retry(self.deliveries.subscribe_wakeups(), drives.stopping()));
         }
         if let Some(sink) = metric_sink {
-            let (reader, store) = (self.metrics.clone(), store.clone());
-            let export = MetricsExport { reader, store, sink, deadline: limits.delivery_deadline };
+            let export =
+                MetricsExport { reader: self.metrics.clone(), sink, deadline: limits.delivery_deadline };
             tasks.spawn(export.run(drives.stopping()));
         }
-        let wakeups = OutageWakeups {
-            store: store.clone(),
-            clock: clock.clone(),
-            models: self.models.clone(),
-            drives: drives.clone(),
-            limits: limits.clone(),
-        };
-        tasks.spawn(wakeups.run());
-        if self.attachments.is_external() {
+        let (models, own) = (self.models.clone(), drives.clone());
+        tasks.spawn(OutageWakeups { journal: journal.clone(), models, drives: own }.run());
+        if journal.attachments.is_external() {
             tasks.spawn(self.sweeper.clone().run(limits.sweep_every, drives.stopping()));
         }
         if let Some(reloader) = self.agents.reloader.clone() {
-            let reload = AgentReloadLoop { reloader, store: store.clone(), clock: clock.clone() };
+            let reload = AgentReloadLoop { reloader, journal: journal.clone() };
             tasks.spawn(reload.run(drives.stopping()));
         }
     }

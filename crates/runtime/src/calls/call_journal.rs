@@ -246,7 +246,7 @@ impl CallJournal {
         kind: WaitKind,
         within: Option<Duration>,
     ) -> Result<Resolution, Error> {
-        match self.awaited(key.clone(), kind, within)? {
+        match self.awaited(&key, kind, within)? {
             WaitState::Answered(resolution) => Ok(resolution),
             WaitState::Resolved(effect, resolution) => {
                 self.note(self.performed(key, effect, resolution.clone())).await;
@@ -259,25 +259,25 @@ impl CallJournal {
     /// Returns the state of a wait. Its deadline is fixed when the turn first parks on it.
     pub(crate) fn awaited(
         &self,
-        key: ReplayKey,
+        key: &ReplayKey,
         kind: WaitKind,
         within: Option<Duration>,
     ) -> Result<WaitState, Error> {
-        let now = self.services.clock.now();
-        let deadline = match self.history.wait(&key) {
+        let now = self.services.models.clock.now();
+        let deadline = match self.history.wait(key) {
             Some(wait) => wait.deadline,
             None => within.map(|within| now.after(within)),
         };
         let effect = AwaitEvent { key: key.clone(), deadline };
-        if let Some(resolution) = self.answered(&key, &effect)? {
+        if let Some(resolution) = self.answered(key, &effect)? {
             return Ok(WaitState::Answered(resolution));
         }
-        Ok(match self.history.resolution(&key) {
+        Ok(match self.history.resolution(key) {
             Some(resolution) => WaitState::Resolved(effect, resolution.clone()),
             None if deadline.is_some_and(|deadline| deadline <= now) => {
                 WaitState::Resolved(effect, Resolution::Timeout)
             }
-            None => WaitState::Open(Wait { key, kind, deadline }),
+            None => WaitState::Open(Wait { key: key.clone(), kind, deadline }),
         })
     }
 

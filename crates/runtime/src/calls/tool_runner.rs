@@ -3,50 +3,23 @@
 use crate::attachments::attachment_access::AttachmentAccess;
 use crate::attachments::attachment_references::AttachmentResolver;
 use crate::calls::payments::PaymentClient;
-use crate::delivery::live::LiveHub;
 use crate::limits::operator_budgets::OperatorBudgets;
 use crate::turn::cancel::CancelSignal;
 use crate::turn::model_client::ModelClient;
 use crate::turn::provenance::TextSources;
 use crate::turn::turn_run::TurnRun;
-use crate::views::metrics::WorkerMetrics;
-use outlast_ports::clock::Clock;
 use outlast_ports::store::Store;
-use outlast_vocab::Limits;
+use outlast_vocab::ReplayKey;
 use outlast_vocab::event::LiveEventKind;
 use std::sync::Arc;
 
 /// The services of this process that tool calls use.
 pub(crate) struct ToolServices {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) hub: Arc<LiveHub>,
-    pub(crate) metrics: Arc<WorkerMetrics>,
+    /// The model client, with the clock, the limits, the hub and the metrics of this process.
     pub(crate) models: Arc<ModelClient>,
     pub(crate) attachments: AttachmentAccess,
     pub(crate) payments: PaymentClient,
     pub(crate) budgets: Arc<OperatorBudgets>,
-}
-
-impl ToolServices {
-    /// Creates the services of calls that share the clock, the limits, the hub and the metrics of this model client.
-    pub(crate) fn new(
-        models: Arc<ModelClient>,
-        attachments: AttachmentAccess,
-        payments: PaymentClient,
-        budgets: Arc<OperatorBudgets>,
-    ) -> Self {
-        Self {
-            clock: models.clock.clone(),
-            limits: models.limits.clone(),
-            hub: models.hub.clone(),
-            metrics: models.metrics.clone(),
-            models,
-            attachments,
-            payments,
-            budgets,
-        }
-    }
 }
 
 /// Runs the tool calls of one turn.
@@ -64,8 +37,8 @@ impl ToolRunner<'_> {
         self.services.attachments.of_session(store, self.run.caller.session)
     }
 
-    /// Publishes a live event of the turn.
-    pub(crate) fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
-        self.services.hub.publish(self.run.caller, what);
+    /// Publishes a live event of an effect of the turn.
+    pub(crate) fn tell(&self, key: &ReplayKey, what: impl FnOnce(ReplayKey) -> LiveEventKind) {
+        self.services.models.hub.publish_effect(self.run.caller, key, what);
     }
 }

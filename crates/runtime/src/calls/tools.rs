@@ -101,7 +101,7 @@ pub(crate) async fn run<H: Host>(
         None => {}
     }
     let runs = slots.iter().any(|slot| !matches!(slot.state, BatchCallState::Settled(_)));
-    let began = turn.services.clock.elapsed();
+    let began = turn.services.models.clock.elapsed();
     let waits = loop {
         match work(turn, &mut slots, batch.is_undo(), host).await? {
             BatchProgress::Settled => break Vec::new(),
@@ -117,7 +117,10 @@ pub(crate) async fn run<H: Host>(
     };
     // A batch that was settled before took no time now.
     if runs {
-        turn.services.metrics.passed(TurnPhase::Tools, turn.services.clock.elapsed().saturating_sub(began));
+        turn.services
+            .models
+            .metrics
+            .passed(TurnPhase::Tools, turn.services.models.clock.elapsed().saturating_sub(began));
     }
     if !waits.is_empty() {
         host.flush().await?;
@@ -172,7 +175,7 @@ async fn work<H: Host>(
     let schedule =
         |slot: &BatchCallSlot| if one_by_one { CallScheduling::Serial } else { scheduling(turn, slot) };
     let schedule: Vec<CallScheduling> = slots.iter().map(schedule).collect();
-    let mut order = CallBatch::new(&schedule, turn.services.limits.parallel_tools);
+    let mut order = CallBatch::new(&schedule, turn.services.models.limits.parallel_tools);
     let mut running = FuturesUnordered::new();
     let mut waiting: BTreeMap<usize, Vec<Wait>> = BTreeMap::new();
     for (index, slot) in slots.iter().enumerate() {
@@ -200,7 +203,7 @@ async fn work<H: Host>(
             }
             completion = running.next() => completion,
             reason = turn.cancel.requested() => {
-                let mut patience = turn.services.clock.sleep(turn.services.limits.cancel_grace);
+                let mut patience = turn.services.models.clock.sleep(turn.services.models.limits.cancel_grace);
                 while running.len() > waiting.len() {
                     tokio::select! {
                         biased;
@@ -216,10 +219,10 @@ async fn work<H: Host>(
                 }
                 drop(running);
                 take_sent(&mut from_calls, &mut waiting, host).await?;
-                let history = host.history().clone();
+                let history = host.history();
                 let began = slots.iter().enumerate().map(|(index, slot)| {
                     let waits = waiting.get(&index).map_or(&[][..], Vec::as_slice);
-                    may_have_begun(slot, order.is_running(index), waits, &history)
+                    may_have_begun(slot, order.is_running(index), waits, history)
                 });
                 let began = began.collect();
                 give_up(turn, slots, &waiting, &order, host);

@@ -4,15 +4,15 @@
 //! here, another process changes something, or a delivery is due. The store keeps what is due and which
 //! worker has it: [`outlast_ports::outbox`].
 use crate::policy::approval_links::LinkRecipients;
+use crate::turn::journal_writer::WorkerJournal;
 use crate::turn::model_request::{backoff, jittered};
 use crate::worker::tasks::Tasks;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::clock::Entropy;
 use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, DueDelivery};
 use outlast_ports::sink::{OutputEvent, SinkOutput, SubscribedSink};
-use outlast_ports::store::Store;
 use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, WorkerId};
 use std::panic::AssertUnwindSafe;
@@ -32,10 +32,8 @@ const WRITES: u32 = 5;
 
 /// The sinks of a worker.
 pub(crate) struct SinkDeliveries {
-    clock: Arc<dyn Clock>,
+    journal: Arc<WorkerJournal>,
     entropy: Arc<dyn Entropy>,
-    limits: Arc<Limits>,
-    store: Arc<dyn Store>,
     worker: WorkerId,
     outlets: Vec<SubscribedSink>,
     /// Signs approval links.
@@ -48,14 +46,12 @@ pub(crate) struct SinkDeliveries {
 impl SinkDeliveries {
     /// Opens these sinks and subscribes those that are new.
     pub(crate) async fn open(
-        clock: Arc<dyn Clock>,
+        journal: Arc<WorkerJournal>,
         entropy: Arc<dyn Entropy>,
-        limits: Arc<Limits>,
-        store: Arc<dyn Store>,
         worker: WorkerId,
         outlets: Vec<SubscribedSink>,
     ) -> Result<Arc<Self>, Error> {
-        let now = clock.now();
+        let (store, now) = (&journal.store, journal.clock.now());
         for (n, SubscribedSink { subscription, .. }) in outlets.iter().enumerate() {
             let name = &subscription.name;
             if outlets[..n].iter().any(|other| other.subscription.name == *name) {
@@ -71,7 +67,7 @@ impl SinkDeliveries {
         }
         let (bell, under_way) = (watch::Sender::new(()), AtomicUsize::new(0));
         let secret = store.secret().await?;
-        Ok(Arc::new(Self { clock, entropy, limits, store, worker, outlets, secret, bell, under_way }))
+        Ok(Arc::new(Self { journal, entropy, worker, outlets, secret, bell, under_way }))
     }
 
     /// Starts the task of each sink.
@@ -102,7 +98,13 @@ impl SinkDeliveries {
     pub(crate) async fn are_idle(&self) -> Result<bool, Error> {
         // The order matters: a collected delivery is counted as under way before it stops being due.
         for SubscribedSink { subscription, .. } in &self.outlets {
-            if self.store.delivery_schedule(subscription.name.clone(), self.clock.now()).await?.is_due {
+            if self
+                .journal
+                .store
+                .delivery_schedule(subscription.name.clone(), self.journal.clock.now())
+                .await?
+                .is_due
+            {
                 return Ok(false);
             }
         }
@@ -133,7 +135,7 @@ impl SinkTask {
                 _ = stopping.wait_for(|stopping| *stopping) => break,
                 Some(()) = flying.next(), if !flying.is_empty() => {}
                 _ = bell.changed() => {}
-                () = self.sinks.clock.sleep(pause) => {}
+                () = self.sinks.journal.clock.sleep(pause) => {}
             }
         }
         // Outputs of turns that just ended are still delivered, if the shutdown leaves time.
@@ -148,7 +150,7 @@ impl SinkTask {
     }
 
     fn limits(&self) -> &Limits {
-        &self.sinks.limits
+        &self.sinks.journal.limits
     }
 
     /// Starts as many due deliveries as fit, and returns when to look again.
@@ -161,8 +163,8 @@ impl SinkTask {
             if limit == 0 {
                 return Ok(LONGEST_SLEEP);
             }
-            let now = self.sinks.clock.now();
-            let outlook = self.sinks.store.delivery_schedule(self.name().to_owned(), now).await?;
+            let now = self.sinks.journal.clock.now();
+            let outlook = self.sinks.journal.store.delivery_schedule(self.name().to_owned(), now).await?;
             if !outlook.is_due {
                 let next = outlook.next.map_or(LONGEST_SLEEP, |next| now.until(next));
                 return Ok(next.min(LONGEST_SLEEP));
@@ -177,7 +179,7 @@ impl SinkTask {
                 limit,
                 attempts: self.limits().delivery_attempts,
             };
-            for due in self.sinks.store.collect(collect).await? {
+            for due in self.sinks.journal.store.collect(collect).await? {
                 let under_way = InFlightGuard::new(&self.sinks.under_way);
                 flying.push(Box::pin(async move {
                     self.attempt(due).await;
@@ -190,7 +192,7 @@ impl SinkTask {
     /// Makes one attempt and writes its result.
     async fn attempt(&self, DueDelivery { mut output, attempts_since_retry: tries }: DueDelivery) {
         self.add_links(&mut output);
-        let store = &self.sinks.store;
+        let store = &self.sinks.journal.store;
         let attempt = || {
             let (turn, moment, attempt) = (output.turn, output.position, output.attempt);
             DeliveryAttempt { sink: self.name().to_owned(), turn, position: moment, attempt }
@@ -226,7 +228,7 @@ impl SinkTask {
         let deadline = self.limits().delivery_deadline;
         let deliver = AssertUnwindSafe(self.outlet.sink.deliver(output)).catch_unwind();
         let failed = |detail: String| Err(Error::new(Kind::DeliveryFailed, detail));
-        match select(deliver, self.sinks.clock.sleep(deadline)).await {
+        match select(deliver, self.sinks.journal.clock.sleep(deadline)).await {
             Either::Left((Ok(handed), _)) => handed,
             Either::Left((Err(_), _)) => failed("the sink panicked".to_owned()),
             Either::Right(_) => failed(format!("it took longer than {} ms", deadline.as_millis())),
@@ -240,7 +242,7 @@ impl SinkTask {
         goes_on.then(|| {
             let pause = jittered(delivery_first, delivery_most, tries, self.sinks.entropy.as_ref());
             let asked = error.pause().unwrap_or_default();
-            self.sinks.clock.now().after(pause.max(asked).min(delivery_most))
+            self.sinks.journal.clock.now().after(pause.max(asked).min(delivery_most))
         })
     }
 
@@ -251,7 +253,7 @@ impl SinkTask {
         loop {
             match write().await {
                 Err(error) if error.class() == Class::Retry && tries < WRITES => {
-                    self.sinks.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    self.sinks.journal.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                     tries += 1;
                 }
                 written => return written,

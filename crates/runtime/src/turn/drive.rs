@@ -27,10 +27,7 @@ use std::sync::Arc;
 
 /// Drives turns: performs the effects that their steps request, with the models and tools of this process.
 pub struct TurnDriver {
-    models: Arc<ModelClient>,
-    attachments: AttachmentAccess,
-    tools: Arc<ToolServices>,
-    limits: Arc<Limits>,
+    services: Arc<ToolServices>,
 }
 
 impl TurnDriver {
@@ -42,23 +39,27 @@ impl TurnDriver {
         limits: impl Into<Arc<Limits>>,
     ) -> Self {
         let limits = limits.into();
-        let models = ModelClient {
+        let models = Arc::new(ModelClient {
             catalogue,
             clock: clock.clone(),
             entropy,
             hub: Arc::new(LiveHub::new(limits.live_frames)),
             metrics: Arc::new(WorkerMetrics::since(clock.now())),
             limits: limits.clone(),
-        };
+        });
         let attachments = AttachmentAccess::new(None, limits.clone());
         let payments = PaymentClient { authority: None, clock, limits };
-        Self::with(ToolServices::new(Arc::new(models), attachments, payments, Arc::default()))
+        Self::with(ToolServices { models, attachments, payments, budgets: Arc::default() })
     }
 
     /// Creates a driver whose tool calls use these services.
-    pub(crate) fn with(tools: ToolServices) -> Self {
-        let (models, attachments) = (tools.models.clone(), tools.attachments.clone());
-        Self { models, attachments, limits: tools.limits.clone(), tools: Arc::new(tools) }
+    pub(crate) fn with(services: ToolServices) -> Self {
+        Self { services: Arc::new(services) }
+    }
+
+    /// Returns the services of its tool calls.
+    pub(crate) fn services(&self) -> &ToolServices {
+        &self.services
     }
 
     /// Drives a turn until it ends or parks.
@@ -97,9 +98,9 @@ impl TurnDriver {
                 return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
             }
         };
-        let models =
-            ModelCaller { client: &self.models, attachments: &self.attachments, run, sources, cancel };
-        let tools = ToolRunner { services: &self.tools, run, sources, cancel: cancel.clone() };
+        let ToolServices { models: client, attachments, .. } = &*self.services;
+        let models = ModelCaller { client, attachments, run, sources, cancel };
+        let tools = ToolRunner { services: &self.services, run, sources, cancel: cancel.clone() };
         let mut step = step::begin_turn(self.parameters(run, output), before, parts);
         loop {
             let key = match &step {
@@ -125,16 +126,17 @@ impl TurnDriver {
     }
 
     fn parameters(&self, TurnRun { agent, index, .. }: TurnRun<'_>, output: Option<Value>) -> TurnParameters {
+        let limits = &self.services.models.limits;
         TurnParameters {
             index,
             model: agent.package.model.clone(),
             tools: agent.tools,
             model_calls: agent.package.model_calls,
-            tools_per_reply: self.limits.tools_per_reply,
+            tools_per_reply: limits.tools_per_reply,
             output,
-            output_repairs: self.limits.output_repairs,
+            output_repairs: limits.output_repairs,
             // Only pinned settings may shape the request. Budgets that an operator sets later may not.
-            reply_tokens: (!agent.budgets.is_empty()).then(|| agent.reply_tokens(&self.limits)),
+            reply_tokens: (!agent.budgets.is_empty()).then(|| agent.reply_tokens(limits)),
         }
     }
 }

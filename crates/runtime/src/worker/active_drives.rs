@@ -15,7 +15,9 @@ use tokio::sync::{Notify, watch};
 /// The sessions that a worker drives, its claims, and the signals to its turns and its lease loop.
 pub(super) struct ActiveDrives {
     worker: WorkerId,
-    limits: Arc<Limits>,
+    /// How long a lease lasts.
+    lease: Duration,
+    sessions_at_once: usize,
     by_session: Mutex<BTreeMap<SessionId, ActiveDrive>>,
     /// The number of claims in progress: sessions that may be claimed but are not driven yet.
     claiming: AtomicUsize,
@@ -50,10 +52,11 @@ pub(super) struct DriveHandles {
 
 impl ActiveDrives {
     /// Creates the state of a worker that drives nothing.
-    pub(super) fn new(worker: WorkerId, limits: Arc<Limits>) -> Self {
+    pub(super) fn new(worker: WorkerId, limits: &Limits) -> Self {
         Self {
             worker,
-            limits,
+            lease: limits.lease,
+            sessions_at_once: limits.sessions_at_once,
             by_session: Mutex::default(),
             claiming: AtomicUsize::new(0),
             on_trial: AtomicBool::new(false),
@@ -74,7 +77,7 @@ impl ActiveDrives {
 
     /// Returns the lease that this worker asks for now.
     pub(super) fn lease_until(&self, now: Millis) -> LeaseRequest {
-        LeaseRequest { worker: self.worker, until: now.after(self.limits.lease) }
+        LeaseRequest { worker: self.worker, until: now.after(self.lease) }
     }
 
     /// Returns the claim of this worker on a session, unless it is full or stopping.
@@ -85,7 +88,7 @@ impl ActiveDrives {
 
     /// Returns how many more sessions this worker may drive.
     pub(super) fn free_slots(&self) -> usize {
-        self.limits.sessions_at_once.saturating_sub(self.count())
+        self.sessions_at_once.saturating_sub(self.count())
     }
 
     /// Returns how many sessions are driven here.

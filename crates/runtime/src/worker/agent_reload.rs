@@ -1,7 +1,6 @@
 //! Loads agents that other processes store in the database.
 use crate::agents::agent_factory::AgentReloader;
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
+use crate::turn::journal_writer::WorkerJournal;
 use outlast_vocab::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Reloads the agents of a worker when their configuration changes.
 pub(super) struct AgentReloadLoop {
     pub(super) reloader: Arc<AgentReloader>,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) journal: Arc<WorkerJournal>,
 }
 
 impl AgentReloadLoop {
@@ -25,7 +23,7 @@ impl AgentReloadLoop {
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return,
-                () = self.clock.sleep(LOOK_AGAIN) => {}
+                () = self.journal.clock.sleep(LOOK_AGAIN) => {}
             }
             if let Err(error) = self.look(&mut seen).await {
                 tracing::warn!(%error, "agents in the database could not be read; retrying");
@@ -35,7 +33,7 @@ impl AgentReloadLoop {
 
     /// Checks the database if another process changed something, or if a change made here was not installed.
     async fn look(&self, seen: &mut Option<u64>) -> Result<(), Error> {
-        let changes = self.store.changes().await?;
+        let changes = self.journal.store.changes().await?;
         if *seen != Some(changes) || self.reloader.is_behind().await {
             self.reloader.look().await?;
             *seen = Some(changes);

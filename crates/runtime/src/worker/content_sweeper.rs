@@ -1,8 +1,6 @@
 //! Deletes contents outside the database that nothing refers to, on request and periodically.
 use crate::attachments::SweepReport;
-use crate::attachments::attachment_access::AttachmentAccess;
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
+use crate::turn::journal_writer::WorkerJournal;
 use outlast_vocab::{Error, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +8,23 @@ use tokio::sync::{Mutex, watch};
 
 /// Deletes unreferenced contents on behalf of a worker.
 pub(super) struct ContentSweeper {
-    store: Arc<dyn Store>,
-    attachments: AttachmentAccess,
-    clock: Arc<dyn Clock>,
+    journal: Arc<WorkerJournal>,
     worker: WorkerId,
     /// Locked during a sweep, because a worker must not run two at the same time.
     alone: Mutex<()>,
 }
 
 impl ContentSweeper {
-    /// Creates a sweeper of these attachments.
-    pub(super) fn new(
-        store: Arc<dyn Store>,
-        attachments: AttachmentAccess,
-        clock: Arc<dyn Clock>,
-        worker: WorkerId,
-    ) -> Self {
-        Self { store, attachments, clock, worker, alone: Mutex::default() }
+    /// Creates a sweeper of the attachments of this journal.
+    pub(super) fn new(journal: Arc<WorkerJournal>, worker: WorkerId) -> Self {
+        Self { journal, worker, alone: Mutex::default() }
     }
 
     /// Deletes unreferenced contents once.
     pub(super) async fn sweep(&self) -> Result<SweepReport, Error> {
         let _alone = self.alone.lock().await;
-        self.attachments.in_store(&self.store).sweep(self.worker, self.clock.now()).await
+        let WorkerJournal { store, clock, attachments, .. } = &*self.journal;
+        attachments.in_store(store).sweep(self.worker, clock.now()).await
     }
 
     /// Deletes unreferenced contents periodically until the worker stops.
@@ -41,7 +33,7 @@ impl ContentSweeper {
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return,
-                () = self.clock.sleep(every) => {}
+                () = self.journal.clock.sleep(every) => {}
             }
             match self.sweep().await {
                 Ok(SweepReport { looked_at, deleted }) => {

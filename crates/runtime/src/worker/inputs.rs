@@ -97,7 +97,7 @@ impl Runtime {
 
     /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
     pub async fn submit_watched(&self, input: Input) -> Result<(AcceptReceipt, SessionEventStream), Error> {
-        let listen = |session| LiveListener::new(self.state.hub.clone(), session);
+        let listen = |session| LiveListener::new(&self.state.journal.hub, session);
         let live = listen(self.session_of(&input.target).await?);
         self.accept_input(input, |accepted| {
             // This is the session that was looked up, unless another caller has just opened it under the same key.
@@ -128,9 +128,9 @@ impl Runtime {
         let state = &self.state;
         let owner = Some(self.access.visibility.home());
         let (file_limit, file_bytes_max) = self.attachments().most();
-        check_input(&input, &state.limits, file_limit, file_bytes_max)?;
+        check_input(&input, &state.journal.limits, file_limit, file_bytes_max)?;
         if let Some(schema) = &input.output {
-            check_schema(schema, &state.limits, owner).await?;
+            check_schema(schema, &state.journal.limits, owner).await?;
         }
         state.plugins.check(&input.plugins)?;
         let Input { target, parts, key, request, index, delivery, head, output, .. } = input;
@@ -147,7 +147,14 @@ impl Runtime {
         let file_bytes = files.iter().map(AttachmentUpload::bytes).sum();
         let first = is_metered
             .then(|| {
-                BudgetMeter::first(&resolved_agent, &state.models, &state.limits, &parts, file_bytes, now)
+                BudgetMeter::first(
+                    &resolved_agent,
+                    &state.models,
+                    &state.journal.limits,
+                    &parts,
+                    file_bytes,
+                    now,
+                )
             })
             .flatten();
         let package = Some(resolved_agent.fingerprint);
@@ -174,14 +181,14 @@ impl Runtime {
             now,
             lease_request: state.drives.lease_request(now),
             first,
-            queued_most: state.limits.queued_inputs,
+            queued_most: state.journal.limits.queued_inputs,
         };
         let accepted = state.journal.accept(&self.store, state.drives.worker(), accept, files).await?;
         resolved_agent.was_stored();
         let AcceptReceipt { session, turn, duplicate, .. } = &accepted;
         tracing::info!(%session, %turn, duplicate, "an input was accepted");
         let made = meanwhile(&accepted);
-        state.hub.committed(accepted.session, accepted.place.seq);
+        state.journal.hub.committed(accepted.session, accepted.place.seq);
         let AcceptReceipt { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => state.sessions.spawn(work),

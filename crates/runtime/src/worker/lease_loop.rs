@@ -2,13 +2,10 @@
 use super::active_drives::ActiveDrives;
 use super::session_driver::SessionDriver;
 use super::watchdog::Watchdog;
-use crate::delivery::live::LiveHub;
-use crate::delivery::sink_delivery::SinkDeliveries;
 use crate::limits::operator_budgets::OperatorBudgets;
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
+use crate::turn::journal_writer::WorkerJournal;
 use outlast_ports::votes::SentNotice;
-use outlast_vocab::{Error, Limits, Millis};
+use outlast_vocab::{Error, Millis};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,35 +20,13 @@ const AT_ONCE: usize = 64;
 
 /// Renews leases, claims work that is ready or due, and passes on cancellations from other processes.
 pub(super) struct LeaseLoop {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) limits: Arc<Limits>,
-    pub(super) drives: Arc<ActiveDrives>,
-    pub(super) deliveries: Arc<SinkDeliveries>,
-    pub(super) operator_budgets: Arc<OperatorBudgets>,
-    pub(super) claimer: WorkClaimer,
-    pub(super) reminders: ApprovalReminders,
-    pub(super) watchdog: Watchdog,
-}
-
-/// Claims sessions and drives them.
-pub(super) struct WorkClaimer {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) limits: Arc<Limits>,
+    pub(super) journal: Arc<WorkerJournal>,
     pub(super) drives: Arc<ActiveDrives>,
     pub(super) sessions: Arc<SessionDriver>,
+    pub(super) operator_budgets: Arc<OperatorBudgets>,
+    pub(super) watchdog: Watchdog,
     /// When this worker started, on the monotonic clock.
     pub(super) started: Duration,
-}
-
-/// Sends the reminders for approvals.
-pub(super) struct ApprovalReminders {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) hub: Arc<LiveHub>,
-    pub(super) deliveries: Arc<SinkDeliveries>,
-    /// How many reminders one question gets at most.
-    pub(super) most: u32,
 }
 
 /// What the loop did last.
@@ -73,15 +48,16 @@ impl LeaseLoop {
     /// Runs until the worker stops.
     pub(super) async fn run(mut self) {
         let mut stopping = self.drives.stopping();
-        let mut last = LastChecks { changes: None, renewed: self.clock.now(), looked: None, next_wake: None };
+        let mut last =
+            LastChecks { changes: None, renewed: self.journal.clock.now(), looked: None, next_wake: None };
         loop {
             self.watchdog.look().await;
             if let Err(error) = self.tend(&mut last).await {
                 tracing::warn!(%error, "the worker could not maintain its sessions; retrying");
             }
-            let now = self.clock.now();
+            let now = self.journal.clock.now();
             // With a short lease, renewing it needs shorter pauses than anything else.
-            let mut pause = (self.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
+            let mut pause = (self.journal.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
             if let Some(wake) = last.next_wake.filter(|wake| *wake > now) {
                 pause = pause.min(now.until(wake));
             }
@@ -89,14 +65,14 @@ impl LeaseLoop {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return,
                 () = self.drives.woken() => last.looked = None,
-                () = self.clock.sleep(pause) => {}
+                () = self.journal.clock.sleep(pause) => {}
             }
         }
     }
 
     async fn tend(&self, last: &mut LastChecks) -> Result<(), Error> {
-        let now = self.clock.now();
-        let third = self.limits.lease / 3;
+        let now = self.journal.clock.now();
+        let third = self.journal.limits.lease / 3;
         if has_passed(last.renewed, third, now) {
             // If leases cannot be renewed, claim nothing, because it might be a session that is driven here.
             self.renew(now).await?;
@@ -107,15 +83,15 @@ impl LeaseLoop {
         }
         last.looked = Some(now);
         loop {
-            let agenda = self.store.agenda(self.drives.worker(), now).await?;
+            let agenda = self.journal.store.agenda(self.drives.worker(), now).await?;
             last.next_wake = [agenda.next_wake, agenda.next_notice].into_iter().flatten().min();
             if agenda.next_notice.is_some_and(|due| due <= now) {
-                self.reminders.send(now).await?;
+                self.send_reminders(now).await?;
                 continue;
             }
-            if !agenda.has_work || !self.claimer.claim(now).await? {
+            if !agenda.has_work || !self.claim(now).await? {
                 if agenda.has_suspect {
-                    self.claimer.claim_suspect(now).await?;
+                    self.claim_suspect(now).await?;
                 }
                 return Ok(());
             }
@@ -130,12 +106,12 @@ impl LeaseLoop {
         if long_ago || alone || last.next_wake.is_some_and(|wake| wake <= now) {
             return Ok(true);
         }
-        let changes = self.store.changes().await?;
+        let changes = self.journal.store.changes().await?;
         if last.changes.replace(changes) == Some(changes) {
             return Ok(false);
         }
-        self.deliveries.wake_sinks();
-        self.operator_budgets.refresh(self.store.as_ref()).await?;
+        self.sessions.deliveries.wake_sinks();
+        self.operator_budgets.refresh(self.journal.store.as_ref()).await?;
         self.pass_on_cancels().await?;
         Ok(true)
     }
@@ -145,12 +121,12 @@ impl LeaseLoop {
         if self.drives.count() == 0 {
             return Ok(());
         }
-        self.store.renew(self.drives.lease_until(now)).await.map(drop)
+        self.journal.store.renew(self.drives.lease_until(now)).await.map(drop)
     }
 
     async fn pass_on_cancels(&self) -> Result<(), Error> {
         for (turn, canceller) in self.drives.cancellers() {
-            if let Some(reason) = self.store.cancel_reason(turn).await? {
+            if let Some(reason) = self.journal.store.cancel_reason(turn).await? {
                 canceller.cancel(&reason);
             }
         }
@@ -158,24 +134,26 @@ impl LeaseLoop {
     }
 }
 
-impl ApprovalReminders {
+/// Reminders for approvals, and claims.
+impl LeaseLoop {
     /// Sends the reminders that are due.
-    async fn send(&self, now: Millis) -> Result<(), Error> {
-        for SentNotice { session, last } in self.store.send_due_notices(now, self.most, AT_ONCE).await? {
+    async fn send_reminders(&self, now: Millis) -> Result<(), Error> {
+        let WorkerJournal { store, hub, limits, .. } = &*self.journal;
+        let most = limits.reminders_per_question;
+        for SentNotice { session, last } in store.send_due_notices(now, most, AT_ONCE).await? {
             tracing::info!(%session, "a reminder of an approval was sent");
-            self.hub.committed(session, last);
-            self.deliveries.wake_sinks();
+            hub.committed(session, last);
+            self.sessions.deliveries.wake_sinks();
         }
         Ok(())
     }
-}
 
-impl WorkClaimer {
     /// Claims as much work as this worker has room for. Returns whether it claimed any.
     async fn claim(&self, now: Millis) -> Result<bool, Error> {
         let Some(lease_request) = self.drives.lease_request(now) else { return Ok(false) };
         let _claim = self.drives.claim();
-        let work = self.store.claim(lease_request, now, self.drives.free_slots().min(AT_ONCE)).await?;
+        let work =
+            self.journal.store.claim(lease_request, now, self.drives.free_slots().min(AT_ONCE)).await?;
         let claimed = !work.is_empty();
         for work in work {
             self.sessions.spawn(work);
@@ -189,11 +167,12 @@ impl WorkClaimer {
         if self.drives.is_stopping() || self.drives.is_on_trial() {
             return Ok(());
         }
-        let lived = self.clock.elapsed().saturating_sub(self.started);
-        let wait = if self.drives.count() > 0 { self.limits.suspect_wait } else { Duration::ZERO };
+        let lived = self.journal.clock.elapsed().saturating_sub(self.started);
+        let wait = if self.drives.count() > 0 { self.journal.limits.suspect_wait } else { Duration::ZERO };
         let due = Millis(now.0.saturating_sub(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
         let _claim = self.drives.claim();
-        if let Some(work) = self.store.claim_suspect(self.drives.lease_until(now), lived, due).await? {
+        if let Some(work) = self.journal.store.claim_suspect(self.drives.lease_until(now), lived, due).await?
+        {
             self.sessions.spawn(work);
         }
         Ok(())

@@ -4,11 +4,10 @@
 //! is not overloaded. If it fails again, the rest keep waiting. Providers do not delay each other. A turn that is not
 //! woken here wakes at the deadline of its wait.
 use super::active_drives::ActiveDrives;
+use crate::turn::journal_writer::WorkerJournal;
 use crate::turn::model_client::ModelCatalogue;
 use crate::turn::model_request::backoff;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
 use outlast_views::WaitingTurn;
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Kind, Limits, ReplayKey, TurnId};
@@ -17,11 +16,9 @@ use std::sync::Arc;
 
 /// Wakes the turns that waited for a provider.
 pub(super) struct OutageWakeups {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) journal: Arc<WorkerJournal>,
     pub(super) models: Arc<ModelCatalogue>,
     pub(super) drives: Arc<ActiveDrives>,
-    pub(super) limits: Arc<Limits>,
 }
 
 /// The result of one pass over the waiting turns.
@@ -60,7 +57,7 @@ impl OutageWakeups {
 
     /// Wakes the turns that wait for this provider, until none is left or the provider fails again. Returns the provider.
     async fn wake_all(&self, provider: String) -> String {
-        let Limits { provider_pause_first, provider_pause_most, .. } = *self.limits;
+        let Limits { provider_pause_first, provider_pause_most, .. } = *self.journal.limits;
         let (mut woken, mut failures, mut was_idle) = (BTreeSet::new(), 0_u32, false);
         loop {
             match self.wake_waiting(&provider, &mut woken).await {
@@ -69,13 +66,16 @@ impl OutageWakeups {
                 // A turn that saw the outage may be about to park.
                 Ok(WakePass::FoundNone) => {
                     was_idle = true;
-                    self.clock.sleep(provider_pause_first).await;
+                    self.journal.clock.sleep(provider_pause_first).await;
                 }
                 Ok(WakePass::IsDownAgain) => return provider,
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     tracing::warn!(%error, provider, "turns that wait for a provider could not be woken; this is tried again");
-                    self.clock.sleep(backoff(provider_pause_first, provider_pause_most, failures)).await;
+                    self.journal
+                        .clock
+                        .sleep(backoff(provider_pause_first, provider_pause_most, failures))
+                        .await;
                 }
             }
         }
@@ -88,7 +88,7 @@ impl OutageWakeups {
         provider: &str,
         woken: &mut BTreeSet<(TurnId, Option<ReplayKey>)>,
     ) -> Result<WakePass, Error> {
-        let waiting = self.store.waiting(WaitKind::Provider, usize::MAX).await?;
+        let waiting = self.journal.store.waiting(WaitKind::Provider, usize::MAX).await?;
         let mut pass = WakePass::FoundNone;
         for WaitingTurn { turn, wait, .. } in waiting {
             let call = (turn, wait.key.waiting_model_call());
@@ -98,9 +98,9 @@ impl OutageWakeups {
             if self.models.health.is_down(provider) {
                 return Ok(WakePass::IsDownAgain);
             }
-            let now = self.clock.now();
+            let now = self.journal.clock.now();
             // Like a passed deadline: unlike a retry by an operator, this respects the provider's rate limit.
-            match self.store.resolve(turn, wait.key, Resolution::Timeout, now).await {
+            match self.journal.store.resolve(turn, wait.key, Resolution::Timeout, now).await {
                 Ok(_) => self.drives.wake(),
                 // It has just woken or ended.
                 Err(error) if matches!(error.kind(), Kind::WaitNotFound | Kind::TurnNotFound) => {}
@@ -108,7 +108,7 @@ impl OutageWakeups {
             }
             woken.insert(call);
             pass = WakePass::WokeSome;
-            self.clock.sleep(self.limits.provider_wake_apart).await;
+            self.journal.clock.sleep(self.journal.limits.provider_wake_apart).await;
         }
         Ok(pass)
     }

@@ -1,13 +1,11 @@
 //! Drives the sessions that a worker has claimed: turn after turn, until none is left or the lease is lost.
-use super::active_drives::{ActiveDrives, DriveHandles};
+use super::active_drives::DriveHandles;
 use super::suspect_trial::SuspectTrials;
 use super::turn_drive::LeasedTurnDriver;
-use crate::delivery::live::LiveHub;
 use crate::delivery::sink_delivery::SinkDeliveries;
 use crate::turn::host::DriveOutcome;
-use crate::views::metrics::WorkerMetrics;
+use crate::turn::journal_writer::WorkerJournal;
 use crate::worker::tasks::Tasks;
-use outlast_ports::clock::Clock;
 use outlast_ports::turns::ClaimedTurn;
 use outlast_vocab::{Error, Kind};
 use std::future::poll_fn;
@@ -18,33 +16,11 @@ use tracing::Instrument;
 pub(super) struct SessionDriver {
     /// The tasks of the worker.
     pub(super) tasks: Arc<Tasks>,
-    drives: Arc<ActiveDrives>,
-    clock: Arc<dyn Clock>,
-    hub: Arc<LiveHub>,
-    metrics: Arc<WorkerMetrics>,
-    deliveries: Arc<SinkDeliveries>,
-    trials: SuspectTrials,
-    turns: LeasedTurnDriver,
+    pub(super) deliveries: Arc<SinkDeliveries>,
+    pub(super) turns: LeasedTurnDriver,
 }
 
 impl SessionDriver {
-    /// Creates a driver of the sessions of these turns.
-    pub(super) fn new(
-        turns: LeasedTurnDriver,
-        hub: Arc<LiveHub>,
-        deliveries: Arc<SinkDeliveries>,
-        tasks: Arc<Tasks>,
-    ) -> Self {
-        let (drives, clock, metrics) = (turns.drives.clone(), turns.clock.clone(), turns.metrics.clone());
-        let trials = SuspectTrials {
-            store: turns.store.clone(),
-            clock: clock.clone(),
-            limits: turns.limits.clone(),
-            drives: drives.clone(),
-        };
-        Self { tasks, drives, clock, hub, metrics, deliveries, trials, turns }
-    }
-
     /// Drives a session in a separate task.
     pub(super) fn spawn(self: &Arc<Self>, work: ClaimedTurn) {
         let handles = self.begin(&work);
@@ -54,22 +30,24 @@ impl SessionDriver {
 
     /// Registers a turn as driven here.
     fn begin(&self, work: &ClaimedTurn) -> DriveHandles {
-        self.hub.begins(work.lease.turn, work.org);
-        self.drives.register(work, self.clock.now())
+        let WorkerJournal { hub, clock, .. } = self.turns.journal();
+        hub.begins(work.lease.turn, work.org);
+        self.turns.drives.register(work, clock.now())
     }
 
     /// Drives the turns of a session until none is left or the lease is lost.
     async fn drive_session(&self, mut work: ClaimedTurn, mut handles: DriveHandles) {
+        let (active, WorkerJournal { hub, metrics, .. }) = (&self.turns.drives, self.turns.journal());
         loop {
-            let lease = work.lease.clone();
+            let lease = work.lease;
             let span = tracing::info_span!("turn", session = %lease.session, turn = %lease.turn);
             let driven = Box::pin(self.drive_turn(work, handles)).instrument(span.clone()).await;
-            if self.drives.drives(&lease) {
-                self.hub.unregister_turn(lease.turn);
+            if active.drives(&lease) {
+                hub.unregister_turn(lease.turn);
             }
             self.deliveries.wake_sinks();
             if let Ok(DriveOutcome::Ended(end) | DriveOutcome::Next(end, _)) = &driven {
-                self.metrics.ended(end);
+                metrics.ended(end);
                 tracing::info!(parent: &span, outcome = end.name(), "the turn ended");
             }
             match driven {
@@ -79,21 +57,21 @@ impl SessionDriver {
                     continue;
                 }
                 // Its deadline may be the next one that the lease loop has to wake for.
-                Ok(DriveOutcome::Parked) => self.drives.wake(),
+                Ok(DriveOutcome::Parked) => active.wake(),
                 Ok(DriveOutcome::Ended(_) | DriveOutcome::HandedBack | DriveOutcome::Again) => {}
                 Err(error) if error.kind() == Kind::LeaseLost => {
                     tracing::info!(parent: &span, %error, "another worker took the session over");
                 }
                 Err(error) => {
                     tracing::error!(parent: &span, %error, "the turn cannot run now; the session is handed back");
-                    self.turns.hand_back(lease.clone()).await;
+                    self.turns.hand_back(lease).await;
                 }
             }
-            let full = self.drives.free_slots() == 0;
-            self.drives.remove(&lease);
+            let full = active.free_slots() == 0;
+            active.remove(&lease);
             if full {
                 // Sessions may wait for the free slot.
-                self.drives.wake();
+                active.wake();
             }
             return;
         }
@@ -101,22 +79,23 @@ impl SessionDriver {
 
     /// Drives a turn, alone if it is a suspect.
     async fn drive_turn(&self, work: ClaimedTurn, handles: DriveHandles) -> Result<DriveOutcome, Error> {
-        let (lease, trial, deaths) = (work.lease.clone(), work.trial, work.guard.deaths);
+        let (lease, trial, deaths) = (work.lease, work.trial, work.guard.deaths);
         let driven = self.watched(work, handles);
         let Some(window) = trial else { return driven.await };
         tracing::warn!(
             deaths,
             "the turn is a suspect: its workers died; it runs alone once the other turns have paused"
         );
-        self.trials.run(lease, window, driven).await
+        let trials = SuspectTrials { journal: self.turns.journal(), drives: &self.turns.drives };
+        trials.run(lease, window, driven).await
     }
 
     /// Drives a turn and records for the watchdog when it is polled.
     async fn watched(&self, work: ClaimedTurn, handles: DriveHandles) -> Result<DriveOutcome, Error> {
-        let poll = handles.poll.clone();
+        let (poll, clock) = (handles.poll.clone(), &self.turns.journal().clock);
         let mut driving = Box::pin(self.turns.drive(work, handles));
         poll_fn(move |task| {
-            let _polled = poll.begin(self.clock.elapsed());
+            let _polled = poll.begin(clock.elapsed());
             driving.as_mut().poll(task)
         })
         .await

@@ -5,27 +5,23 @@
 //! (`outlast-ledger`).
 use super::active_drives::ActiveDrives;
 use crate::turn::host::DriveOutcome;
+use crate::turn::journal_writer::WorkerJournal;
 use futures_util::future::{Either, select};
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
 use outlast_ports::turns::Lease;
-use outlast_vocab::{Error, Limits};
+use outlast_vocab::Error;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a worker checks whether its other turns have paused.
 const LOOK_FOR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the suspects of a worker, one at a time.
-pub(super) struct SuspectTrials {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) limits: Arc<Limits>,
-    pub(super) drives: Arc<ActiveDrives>,
+pub(super) struct SuspectTrials<'a> {
+    pub(super) journal: &'a WorkerJournal,
+    pub(super) drives: &'a ActiveDrives,
 }
 
-impl SuspectTrials {
+impl SuspectTrials<'_> {
     /// Drives a suspect alone for this long, and then beside the other turns. `drive` drives it in this task, so that the
     /// window does not end while the turn blocks its thread.
     pub(super) async fn run(
@@ -34,17 +30,18 @@ impl SuspectTrials {
         window: Duration,
         drive: impl Future<Output = Result<DriveOutcome, Error>>,
     ) -> Result<DriveOutcome, Error> {
+        let WorkerJournal { store, clock, .. } = self.journal;
         let _on_trial = self.drives.begin_trial();
-        if !self.pause_others(&lease).await? {
+        if !self.pause_others(lease).await? {
             tracing::warn!("the other turns of this worker did not pause; the suspect is tried later");
-            self.store.release_lease(lease, self.clock.now()).await?;
+            store.release_lease(lease, clock.now()).await?;
             return Ok(DriveOutcome::HandedBack);
         }
         tracing::warn!(?window, "the suspect runs alone now");
-        match select(pin!(drive), self.clock.sleep(window)).await {
+        match select(pin!(drive), clock.sleep(window)).await {
             Either::Left((driven, _)) => driven,
             Either::Right(((), drive)) => {
-                self.store.end_trial(lease).await?;
+                store.end_trial(lease).await?;
                 tracing::warn!(
                     "the suspect ran alone and its worker survived; it continues beside other turns"
                 );
@@ -55,18 +52,19 @@ impl SuspectTrials {
     }
 
     /// Asks the other turns of this worker to pause and waits for them. Returns whether they have paused.
-    async fn pause_others(&self, lease: &Lease) -> Result<bool, Error> {
+    async fn pause_others(&self, lease: Lease) -> Result<bool, Error> {
+        let WorkerJournal { store, clock, limits, .. } = self.journal;
         let _yielding = self.drives.pause();
-        let begun = self.clock.elapsed();
+        let begun = clock.elapsed();
         loop {
-            if self.store.begin_trial(lease.clone()).await? {
+            if store.begin_trial(lease).await? {
                 return Ok(true);
             }
-            let waited = self.clock.elapsed().saturating_sub(begun);
-            if self.drives.is_stopping() || waited >= self.limits.suspect_drain {
+            let waited = clock.elapsed().saturating_sub(begun);
+            if self.drives.is_stopping() || waited >= limits.suspect_drain {
                 return Ok(false);
             }
-            self.clock.sleep(LOOK_FOR_PAUSE).await;
+            clock.sleep(LOOK_FOR_PAUSE).await;
         }
     }
 }

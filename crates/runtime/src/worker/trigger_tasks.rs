@@ -94,8 +94,9 @@ impl TriggerTask {
     }
 
     async fn pause(&self, failures: u32) {
-        let RuntimeState { clock, entropy, limits, .. } = &*self.runtime.state;
+        let RuntimeState { journal, entropy, .. } = &*self.runtime.state;
+        let limits = &journal.limits;
         let (first, most) = (limits.backoff_first, limits.backoff_most);
-        clock.sleep(jittered(first, most, failures, entropy.as_ref())).await;
+        journal.clock.sleep(jittered(first, most, failures, entropy.as_ref())).await;
     }
 }

@@ -21,14 +21,14 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and publish their end. The store knows the others.
-            let end = match self.state.hub.end_of(turn, self.access.visibility).await {
+            let end = match self.state.journal.hub.end_of(turn, self.access.visibility).await {
                 Some(end) => Some(end),
                 None => self.store.turn(turn).await?.end,
             };
             match end {
                 Some(TurnEnd::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
-                None => self.state.clock.sleep(LOOK_FOR_END).await,
+                None => self.state.journal.clock.sleep(LOOK_FOR_END).await,
             }
         }
     }
@@ -63,8 +63,8 @@ impl Runtime {
     }
 
     /// Returns the questions for approval in all sessions.
-    pub fn approvals(&self) -> Approvals {
-        Approvals::new(self.store.clone())
+    pub fn approvals(&self) -> Approvals<'_> {
+        Approvals::new(self.store.as_ref())
     }
 
     /// Approves, denies or edits the call of a question.
@@ -77,7 +77,7 @@ impl Runtime {
     /// Overrides the budget of an agent, or removes the override. Turns that wait for a budget try again.
     pub async fn set_budget(&self, account: BudgetAccount, budget: Option<Budget>) -> Result<(), Error> {
         self.store.set_budget(account, budget, self.now()).await?;
-        self.state.operator_budgets.refresh(self.state.store.as_ref()).await?;
+        self.state.operator_budgets.refresh(self.state.journal.store.as_ref()).await?;
         self.state.drives.wake();
         Ok(())
     }
@@ -142,15 +142,16 @@ impl Runtime {
         let _claim = state.drives.claim();
         let fork = (place == RetryPlace::Fork).then(|| self.fresh_session());
         let fresh = TurnId::fresh(now, state.entropy.random_id_bytes());
-        let (lease_request, queued_most) = (state.drives.lease_request(now), state.limits.queued_inputs);
+        let (lease_request, queued_most) =
+            (state.drives.lease_request(now), state.journal.limits.queued_inputs);
         let accepted =
             self.store.retry(RetryRequest { turn, fresh, fork, now, lease_request, queued_most }).await?;
         let AcceptReceipt { session, turn: retry, duplicate, place, work } = accepted;
         tracing::info!(%session, %turn, %retry, duplicate, "a turn is retried");
         if !duplicate {
-            state.metrics.counters.accepted();
+            state.journal.metrics.accepted();
         }
-        state.hub.committed(session, place.seq);
+        state.journal.hub.committed(session, place.seq);
         match work {
             Some(work) => state.sessions.spawn(work),
             None => state.drives.wake(),

@@ -4,9 +4,8 @@ use super::hook_observers::{HookObservers, ObserverEvent};
 use super::worker_agents::WorkerAgents;
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::CallingTurn;
-use crate::calls::payments::PaymentClient;
+use crate::calls::tool_runner::ToolServices;
 use crate::limits::budget_meter::BudgetMeter;
-use crate::limits::operator_budgets::OperatorBudgets;
 use crate::limits::tool_limits::ExternalRateLimiter;
 use crate::turn::cancel::StopSignals;
 use crate::turn::conversation_cache::ConversationCache;
@@ -14,19 +13,16 @@ use crate::turn::drive::TurnDriver;
 use crate::turn::host::DriveOutcome;
 use crate::turn::journal_writer::{JournalWriter, WorkerJournal};
 use crate::turn::journaled_host::{JournaledHost, JournaledHostConfig};
-use crate::turn::model_client::ModelCatalogue;
 use crate::turn::model_request::backoff;
 use crate::turn::provenance::TextSources;
 use crate::turn::turn_conversation::TurnConversation;
 use crate::turn::turn_permits::TurnPermits;
 use crate::turn::turn_run::TurnRun;
-use crate::views::metrics::{TurnPhase, WorkerMetrics};
+use crate::views::metrics::TurnPhase;
 use outlast_kernel::label::{of_hooks, of_supplied_messages};
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::retry::ReusableEffects;
 use outlast_ports::budget::ReservationResult;
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
 use outlast_ports::turns::{ClaimedTurn, CrashGuard, Lease, TrialState};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::label::{Labels, UntrustedSource};
@@ -40,15 +36,10 @@ const DRIVES_PER_LEASE: u32 = 5;
 
 /// Drives turns under their leases.
 pub(super) struct LeasedTurnDriver {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) limits: Arc<Limits>,
-    pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) drives: Arc<ActiveDrives>,
     pub(super) agents: Arc<WorkerAgents>,
     pub(super) hosts: SharedHostParts,
     pub(super) turn_driver: TurnDriver,
-    pub(super) payments: PaymentClient,
     pub(super) observers: HookObservers,
 }
 
@@ -59,8 +50,6 @@ pub(super) struct SharedHostParts {
     pub(super) secret: [u8; 32],
     pub(super) conversations: Arc<ConversationCache>,
     pub(super) limiter: Option<ExternalRateLimiter>,
-    pub(super) models: Arc<ModelCatalogue>,
-    pub(super) operator_budgets: Arc<OperatorBudgets>,
 }
 
 /// What is known about a turn under one lease, in addition to its records.
@@ -98,6 +87,11 @@ fn phase_before(records: &[Record]) -> Option<(TurnPhase, Millis)> {
 }
 
 impl LeasedTurnDriver {
+    /// Returns what writes the journals of the turns.
+    pub(super) fn journal(&self) -> &WorkerJournal {
+        &self.hosts.journal
+    }
+
     /// Drives a turn until it ends, parks or is handed back. After a transient error it is driven again from its
     /// journal. If a person has to fix the error, the turn gets stuck. Any other error ends it.
     pub(super) async fn drive(
@@ -107,9 +101,9 @@ impl LeasedTurnDriver {
     ) -> Result<DriveOutcome, Error> {
         let ClaimedTurn { lease, index, head, parent, guard, trial, records, hold_result, org, resumed } =
             work;
-        let since = self.clock.now();
+        let since = self.journal().clock.now();
         if !resumed && let Some((phase, began)) = phase_before(&records) {
-            self.metrics.passed(phase, began.until(since));
+            self.journal().metrics.passed(phase, began.until(since));
         }
         let Lease { worker, fence, .. } = lease;
         let resumed = resumed.then_some(TurnResumed { worker, lease: fence.0, since });
@@ -122,8 +116,9 @@ impl LeasedTurnDriver {
     /// Releases the lease of a session that cannot be driven now.
     pub(super) async fn hand_back(&self, lease: Lease) {
         // If this fails too, the lease expires, because leases without a driver are not renewed.
-        self.clock.sleep(self.limits.backoff_first).await;
-        if let Err(error) = self.store.release_lease(lease, self.clock.now()).await {
+        let WorkerJournal { store, clock, limits, .. } = self.journal();
+        clock.sleep(limits.backoff_first).await;
+        if let Err(error) = store.release_lease(lease, clock.now()).await {
             tracing::warn!(%error, "a session could not be handed back");
         }
     }
@@ -136,7 +131,7 @@ impl LeasedDrive<'_> {
         mut records: Vec<Record>,
         mut hold: Option<ReservationResult>,
     ) -> Result<DriveOutcome, Error> {
-        let LeasedTurnDriver { store, clock, limits, drives, .. } = self.driver;
+        let WorkerJournal { store, clock, limits, .. } = self.driver.journal();
         let turn = self.turn.lease.turn;
         let mut tries = 0;
         loop {
@@ -152,7 +147,7 @@ impl LeasedDrive<'_> {
                 Err(error) => error,
             };
             tries += 1;
-            let enough = tries >= DRIVES_PER_LEASE || drives.is_stopping();
+            let enough = tries >= DRIVES_PER_LEASE || self.driver.drives.is_stopping();
             if error.class() == Class::Retry && enough {
                 return Err(error);
             }
@@ -177,22 +172,24 @@ impl LeasedDrive<'_> {
         agent: Option<&ResolvedAgent>,
         hold: Option<&ReservationResult>,
     ) -> JournaledHostConfig {
-        let LeasedTurnDriver { clock, drives, agents, hosts, .. } = self.driver;
-        let LeasedTurn { lease, org, index, head, parent, first, resumed, .. } = &self.turn;
-        let budgets = agent.map(|agent| agents.registry.budgets(agent, OrgVisibility::Org(*org)));
+        let LeasedTurnDriver { drives, agents, hosts, turn_driver, .. } = self.driver;
+        let ToolServices { models, budgets: operator_budgets, .. } = turn_driver.services();
+        let LeasedTurn { lease, org, index, ref head, parent, first, resumed, .. } = self.turn;
+        let budgets = agent.map(|agent| agents.registry.budgets(agent, OrgVisibility::Org(org)));
+        let now = hosts.journal.clock.now();
         let (journal, stopping) = (hosts.journal.clone(), drives.stopping());
-        let parent = history.started().map_or(*parent, |started| started.parent);
+        let parent = history.started().map_or(parent, |started| started.parent);
         JournaledHostConfig {
-            writer: JournalWriter { journal, lease: lease.clone(), stopping },
+            writer: JournalWriter { journal, lease, stopping },
             secret: hosts.secret,
             history,
             canceller: self.handles.canceller.clone(),
             head: head.clone(),
-            conversation: TurnConversation::new(hosts.conversations.clone(), parent, *first),
-            resumed: resumed.clone(),
-            permits: TurnPermits::new(*org, hosts.limiter.clone()),
-            meter: Some(BudgetMeter::of(agent, budgets, &hosts.models, hold, *index, clock.now())),
-            operator_budgets: hosts.operator_budgets.clone(),
+            conversation: TurnConversation::new(hosts.conversations.clone(), parent, first),
+            resumed,
+            permits: TurnPermits::new(org, hosts.limiter.clone()),
+            meter: Some(BudgetMeter::of(agent, budgets, &models.catalogue, hold, index, now)),
+            operator_budgets: operator_budgets.clone(),
         }
     }
 
@@ -202,7 +199,7 @@ impl LeasedDrive<'_> {
         records: Vec<Record>,
         hold: Option<&ReservationResult>,
     ) -> Result<DriveOutcome, Error> {
-        let LeasedTurnDriver { drives, agents, turn_driver, payments, .. } = self.driver;
+        let LeasedTurnDriver { drives, agents, turn_driver, .. } = self.driver;
         let LeasedTurn { lease, org, index, guard, alone, .. } = &self.turn;
         let history = self.history(records).await?;
         if let Some(reason) = history.cancelled() {
@@ -216,7 +213,7 @@ impl LeasedDrive<'_> {
             let hung = guard.trial == TrialState::Hung;
             let end = TurnEnd::Sealed { claims: guard.deaths, alone: guard.alone, hung };
             let driven = JournaledHost::aside(self.host_config(history, resolved_agent.as_deref(), hold))
-                .close(end, resolved_agent.as_deref(), payments)
+                .close(end, resolved_agent.as_deref(), &turn_driver.services().payments)
                 .await?;
             return Ok(self.observed(resolved_agent.as_ref(), driven));
         }
@@ -268,7 +265,7 @@ impl LeasedDrive<'_> {
         let Some(original) = history.accepted().and_then(|accepted| accepted.retry_of) else {
             return Ok(history);
         };
-        let records = self.driver.store.turn_records(original).await?;
+        let records = self.driver.journal().store.turn_records(original).await?;
         Ok(history.with_reusable(ReusableEffects::of(&records, self.turn.index)?))
     }
 
@@ -293,7 +290,9 @@ impl LeasedDrive<'_> {
         records: Vec<Record>,
         hold: Option<&ReservationResult>,
     ) -> Result<DriveOutcome, Error> {
-        let LeasedTurnDriver { clock, limits, agents, payments, .. } = self.driver;
+        let LeasedTurnDriver { agents, turn_driver, .. } = self.driver;
+        let (WorkerJournal { clock, limits, .. }, payments) =
+            (self.driver.journal(), &turn_driver.services().payments);
         let LeasedTurn { index, org, .. } = self.turn;
         let effect = error.place().effect.map(tracing::field::display);
         tracing::error!(%error, effect, "the turn cannot continue");

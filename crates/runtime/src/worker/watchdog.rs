@@ -3,11 +3,9 @@
 //! Such a turn cannot be cancelled, and its process has to be killed. The watchdog durably records which turn it was,
 //! so that the next worker runs it alone.
 use super::active_drives::ActiveDrives;
-use crate::views::metrics::WorkerMetrics;
-use outlast_ports::clock::Clock;
-use outlast_ports::store::Store;
+use crate::turn::journal_writer::WorkerJournal;
 use outlast_ports::turns::{Fence, Lease};
-use outlast_vocab::{Limits, SessionId};
+use outlast_vocab::SessionId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,10 +54,7 @@ struct ObservedPoll {
 
 /// Checks all turns of a worker periodically.
 pub(super) struct Watchdog {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) limits: Arc<Limits>,
-    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) journal: Arc<WorkerJournal>,
     pub(super) drives: Arc<ActiveDrives>,
     pub(super) seen: ObservedPolls,
 }
@@ -79,7 +74,7 @@ impl ObservedPolls {
 impl Watchdog {
     /// Reports turns whose polls have lasted too long.
     pub(super) async fn look(&mut self) {
-        let now = self.clock.elapsed();
+        let now = self.journal.clock.elapsed();
         let ObservedPolls { looked, polls: seen } = &mut self.seen;
         let passed = now.saturating_sub(std::mem::replace(looked, now)).min(MOST_PER_LOOK);
         let polled = self.drives.polled().into_iter();
@@ -90,7 +85,7 @@ impl Watchdog {
         for (key, (lease, since)) in polls {
             let seen = seen.entry(key).and_modify(|seen| seen.blocked += passed);
             let seen = seen.or_insert(ObservedPoll { since, blocked: Duration::ZERO, reported: false });
-            if seen.blocked >= self.limits.turn_hang && !seen.reported {
+            if seen.blocked >= self.journal.limits.turn_hang && !seen.reported {
                 hung.push((key, lease, seen.blocked));
             }
         }
@@ -108,17 +103,17 @@ impl Watchdog {
     async fn report(&self, lease: Lease, blocked: Duration) -> bool {
         let (session, turn) = (lease.session, lease.turn);
         let seconds = blocked.as_secs();
-        match self.store.report_hang(lease.clone()).await {
+        match self.journal.store.report_hang(lease).await {
             Ok(true) => {
                 tracing::error!(%session, %turn, seconds, "the turn ran alone and blocks its thread; it is sealed");
-                self.metrics.hung();
+                self.journal.metrics.hung();
                 self.drives.remove(&lease);
                 self.drives.end_trial();
                 true
             }
             Ok(false) => {
                 tracing::error!(%session, %turn, seconds, "the turn blocks its thread; restart this process, and the turn will run alone");
-                self.metrics.hung();
+                self.journal.metrics.hung();
                 true
             }
             Err(error) => {

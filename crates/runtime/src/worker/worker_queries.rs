@@ -2,6 +2,7 @@
 use super::Runtime;
 use crate::agents::agent_registry::AgentView;
 use crate::delivery::feed::RecordFeed;
+use crate::turn::journal_writer::WorkerJournal;
 use crate::views::wait_explanation;
 use outlast_ports::inbox::SessionTarget;
 use outlast_ports::journal::FeedCursor;
@@ -34,9 +35,9 @@ pub struct RunningTurn {
 impl Runtime {
     /// Follows all visible sessions from a cursor.
     pub fn feed(&self, after: FeedCursor) -> RecordFeed {
-        let state = &self.state;
-        let (visible, whole) = (self.store.clone(), state.store.clone());
-        RecordFeed::new(&state.hub, state.clock.clone(), state.limits.page_rows, visible, whole, after)
+        let WorkerJournal { store, clock, limits, hub, .. } = &*self.state.journal;
+        let (visible, whole) = (self.store.clone(), store.clone());
+        RecordFeed::new(hub, clock.clone(), limits.page_rows, visible, whole, after)
     }
 
     /// Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
@@ -53,7 +54,7 @@ impl Runtime {
     pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
         let fresh = self.fresh_session();
         let target = key.map_or(SessionTarget::New(fresh), |key| SessionTarget::Key { key, fresh });
-        super::inputs::check_target(&target, &self.state.limits)?;
+        super::inputs::check_target(&target, &self.state.journal.limits)?;
         self.store.open(target, self.now()).await
     }
 
@@ -78,6 +79,6 @@ impl Runtime {
 
     /// Returns the load of this worker.
     pub fn load(&self) -> WorkerLoad {
-        WorkerLoad { driven: self.state.drives.count(), most: self.state.limits.sessions_at_once }
+        WorkerLoad { driven: self.state.drives.count(), most: self.state.journal.limits.sessions_at_once }
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn next_call<H: Host>(
     let message_bytes: usize = before.iter().chain(messages).map(Message::request_bytes_max).sum();
     let result_bytes: usize = results.iter().map(|result| result.request_bytes_max() + RESULT_BYTES).sum();
     let bytes = turn.run.agent.prompt_bytes_most() + message_bytes + result_bytes;
-    let most = most(info, bytes, turn.run.agent.reply_tokens(&turn.services.limits));
+    let most = most(info, bytes, turn.run.agent.reply_tokens(&turn.services.models.limits));
     host.reserve_ahead(BudgetReservation::new(key, most, price_of(info))).await
 }
 

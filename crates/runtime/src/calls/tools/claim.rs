@@ -21,22 +21,22 @@ use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use std::collections::BTreeMap;
 
 /// Rejects all calls of a batch if a rule ends the turn because of one of them.
-fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
+fn refuse_all_if_interrupted(calls: Vec<BatchCall>) -> Vec<BatchCall> {
     let interrupts = |call: &BatchCall| match call {
         BatchCall::Refused(refused) if refused.failure.code == Kind::PolicyInterrupted => {
             Some(refused.failure.clone())
         }
         _ => None,
     };
-    let Some(failure) = calls.iter().find_map(interrupts) else { return };
-    for call in calls {
-        if let BatchCall::Run(PreparedCall { model_id, tool, ruling, labels, provenance, .. }) = call {
-            let refused = RefusedCall::new(model_id.clone(), tool.clone(), failure.clone());
-            let (ruling, labels) = (ruling.take().map(Box::new), std::mem::take(labels));
-            let provenance = std::mem::take(provenance);
-            *call = BatchCall::Refused(RefusedCall { ruling, labels, provenance, ..refused });
+    let Some(failure) = calls.iter().find_map(interrupts) else { return calls };
+    let refuse = |call| match call {
+        BatchCall::Run(PreparedCall { model_id, tool, ruling, labels, provenance, .. }) => {
+            let (refused, ruling) = (RefusedCall::new(model_id, tool, failure.clone()), ruling.map(Box::new));
+            BatchCall::Refused(RefusedCall { ruling, labels, provenance, ..refused })
         }
-    }
+        refused @ BatchCall::Refused(_) => refused,
+    };
+    calls.into_iter().map(refuse).collect()
 }
 
 /// Claims the calls: prepares and records them before any of them runs, or takes them over from the journal.
@@ -74,7 +74,7 @@ pub(super) async fn claim<H: Host>(
         }
         calls.push(call);
     }
-    refuse_all_if_interrupted(&mut calls);
+    let mut calls = refuse_all_if_interrupted(calls);
     note_grants(turn.run.agent, turn.run.caller.session, host.store(), &mut calls).await?;
     host.buffer_facts(changes);
     let known = |index: usize, call: &BatchCall| {
@@ -82,7 +82,7 @@ pub(super) async fn claim<H: Host>(
         reusable.outcome(&key).filter(|_| matches!(call, BatchCall::Run(_))).cloned()
     };
     let mut admission_requests =
-        admission_requests_of(turn.run.agent, &turn.services.limits, batch.key(), &calls);
+        admission_requests_of(turn.run.agent, &turn.services.models.limits, batch.key(), &calls);
     admission_requests.retain(|request| reusable.outcome(&request.key).is_none());
     let wanted: Vec<ReplayKey> = admission_requests.iter().map(|request| request.key.clone()).collect();
     host.request_permits(admission_requests).await?;

@@ -72,7 +72,7 @@ pub(super) async fn take_over<H: Host>(
                 (EffectClass::Pure, BatchCallState::Settled(ToolResult::Err(refused.failure.clone())))
             }
             (BatchCall::Run(prepared), Some(outcome)) => {
-                turn.tell(|| LiveEventKind::Replayed { key: key.clone() });
+                turn.tell(&key, |key| LiveEventKind::Replayed { key });
                 let pending = || BatchCallState::Pending(prepared.clone());
                 (prepared.class, result_of(outcome).map_or_else(pending, BatchCallState::Settled))
             }
@@ -81,7 +81,7 @@ pub(super) async fn take_over<H: Host>(
                 (prepared.class, BatchCallState::Run(prepared.clone(), call.attempts))
             }
             (BatchCall::Run(prepared), None) => {
-                turn.tell(|| LiveEventKind::Interrupted { key: key.clone() });
+                turn.tell(&key, |key| LiveEventKind::Interrupted { key });
                 (prepared.class, rule(turn, &key, claim, prepared, call.attempts, host).await?)
             }
         };
@@ -114,15 +114,16 @@ async fn rule<H: Host>(
         InterruptedCallAction::Probe => probe(turn, call, &turn.attachments(host.store())).await,
     };
     conclude(turn, key, &outcome, host).await;
-    let actual = outcome.clone();
+    let undo = match &outcome {
+        ToolOutcome::Done(ToolResult::Ok(value)) => undoable(turn.run.agent, key, call, value),
+        _ => None,
+    };
     let outcome = shown(turn, key, call, outcome, host).await;
     host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: attempts }));
-    if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
-        note_undo(undoable(turn.run.agent, key, call, value), host);
-    }
-    let cost = turn.run.agent.charged(&call.tool, &outcome);
-    host.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.clone().into(), cost }));
-    Ok(result_of(&outcome).map_or_else(|| BatchCallState::Pending(call.clone()), BatchCallState::Settled))
+    note_undo(undo, host);
+    let (cost, result) = (turn.run.agent.charged(&call.tool, &outcome), result_of(&outcome));
+    host.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.into(), cost }));
+    Ok(result.map_or_else(|| BatchCallState::Pending(call.clone()), BatchCallState::Settled))
 }
 
 /// Settles or releases the payments of an interrupted call, once its outcome is known. If it is unknown, they stay
@@ -148,8 +149,8 @@ async fn shown<H: Host>(
     host: &mut H,
 ) -> ToolOutcome {
     let ToolOutcome::Done(result) = outcome else { return outcome };
-    let (history, mut changes) = (host.history().clone(), Vec::new());
-    let hooks = EffectHooks::of(&turn.run, &turn.sources.hooks, &history, host.store(), key);
+    let mut changes = Vec::new();
+    let hooks = EffectHooks::of(&turn.run, &turn.sources.hooks, host.history(), host.store(), key);
     let result = after_tool(hooks, call, result, &mut changes).await;
     host.buffer_facts(changes);
     ToolOutcome::Done(result)
