@@ -65,12 +65,12 @@ pub(crate) enum AttemptEnd {
 
 /// Runs one call to its outcome and counts it in the metrics.
 pub(crate) async fn perform(scope: Arc<ToolCallScope>, call: ClaimedCall) -> Result<CallCompletion, Error> {
-    let (services, began) = (&scope.services, scope.services.clock.elapsed());
+    let (services, began) = (&scope.services, scope.services.models.clock.elapsed());
     let (outcome, writes) = attempts(&scope, call).await?;
     if let ToolOutcome::Done(result) = &outcome {
         let failure = if let ToolResult::Err(failure) = result { Some(failure) } else { None };
-        let took = services.clock.elapsed().saturating_sub(began);
-        services.metrics.called(scope.call.tool.as_str(), took, failure);
+        let took = services.models.clock.elapsed().saturating_sub(began);
+        services.models.metrics.called(scope.call.tool.as_str(), took, failure);
     }
     Ok(CallCompletion::Ran(scope.journal.child, outcome, writes))
 }
@@ -98,7 +98,7 @@ async fn attempts(scope: &Arc<ToolCallScope>, call: ClaimedCall) -> Result<(Tool
     };
     let mut changes = Vec::new();
     loop {
-        scope.tell(LiveEventKind::Running { key: scope.call.key.clone(), attempt: number });
+        scope.tell(&scope.call.key, |key| LiveEventKind::Running { key, attempt: number });
         let error = match attempt(scope, &prepared, AttemptNumber { number, of: policy.attempts }).await? {
             AttemptEnd::Completed(value) => {
                 let (result, writes) = answer_of(scope, &prepared, value, &mut changes).await;
@@ -118,10 +118,11 @@ async fn attempts(scope: &Arc<ToolCallScope>, call: ClaimedCall) -> Result<(Tool
             return Ok((ToolOutcome::Done(result), CallWrites::default()));
         }
         tracing::warn!(%error, attempt = number, tool = %prepared.tool, "the tool call is tried again");
-        services.metrics.tried_again(RetryKind::Tool);
-        let pause =
-            error.pause().unwrap_or_else(|| backoff(policy.backoff, services.limits.backoff_most, number));
-        services.clock.sleep(pause).await;
+        services.models.metrics.tried_again(RetryKind::Tool);
+        let pause = error
+            .pause()
+            .unwrap_or_else(|| backoff(policy.backoff, services.models.limits.backoff_most, number));
+        services.models.clock.sleep(pause).await;
         number += 1;
         scope.begin_attempt(claim, number).await;
         if let Err(error) = scope.wait_for_rate_limits(scope.again()).await {
@@ -201,7 +202,7 @@ pub(crate) async fn answer_of(
 
 async fn written_with(scope: &ToolCallScope, result: &ToolResult) -> Result<CallWrites, Error> {
     if let ToolResult::Ok(value) = result {
-        limits::check("result_bytes", json_size(value), scope.services.limits.result_bytes)?;
+        limits::check("result_bytes", json_size(value), scope.services.models.limits.result_bytes)?;
     }
     scope.storage.take_written().await
 }
@@ -212,7 +213,7 @@ fn attach_if_oversized(
     result: ToolResult,
     mut writes: CallWrites,
 ) -> (ToolResult, CallWrites) {
-    let Limits { result_shown_bytes, preview_bytes, .. } = *scope.services.limits;
+    let Limits { result_shown_bytes, preview_bytes, .. } = *scope.services.models.limits;
     let reads_on = scope.resolved_agent.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
     let value = match result {
         ToolResult::Ok(value) if json_size(&value) > result_shown_bytes => value,
@@ -267,8 +268,8 @@ async fn once(
 /// Waits for an attempt until its deadline. A parked call does not time out.
 async fn within_deadline<T>(run: impl Future<Output = T> + Unpin, scope: &ToolCallScope) -> Result<T, Error> {
     let deadline = scope.contract().and_then(|contract| contract.deadline);
-    let deadline = deadline.unwrap_or(scope.services.limits.tool_deadline);
-    match select(run, scope.services.clock.sleep(deadline)).await {
+    let deadline = deadline.unwrap_or(scope.services.models.limits.tool_deadline);
+    match select(run, scope.services.models.clock.sleep(deadline)).await {
         Either::Left((ran, _)) => Ok(ran),
         Either::Right(_) if scope.journal.is_parked() => std::future::pending().await,
         Either::Right(_) => {

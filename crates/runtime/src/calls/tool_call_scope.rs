@@ -149,7 +149,7 @@ impl ToolCallScope {
     fn count_nested(&self) -> Result<u32, Error> {
         let mut used = self.used();
         used.nested += 1;
-        let (made, most) = (used.nested as usize, self.services.limits.nested_per_call as usize);
+        let (made, most) = (used.nested as usize, self.services.models.limits.nested_per_call as usize);
         outlast_vocab::limits::check("nested_per_call", made, most)?;
         Ok(used.nested - 1)
     }
@@ -160,8 +160,8 @@ impl ToolCallScope {
     }
 
     /// Sends a live event to everyone who watches the session.
-    pub(crate) fn tell(&self, what: LiveEventKind) {
-        self.services.hub.publish(self.call.caller, || what);
+    pub(crate) fn tell(&self, key: &ReplayKey, what: impl FnOnce(ReplayKey) -> LiveEventKind) {
+        self.services.models.hub.publish_effect(self.call.caller, key, what);
     }
 }
 
@@ -199,11 +199,11 @@ impl CallEvents for ToolCallScope {
 
 impl CallProgress for ToolCallScope {
     fn progress(&self, note: String) {
-        self.tell(LiveEventKind::Progress { key: self.call.key.clone(), note });
+        self.tell(&self.call.key, |key| LiveEventKind::Progress { key, note });
     }
 
     fn output(&self, text: String) {
-        self.tell(LiveEventKind::Output { key: self.call.key.clone(), text });
+        self.tell(&self.call.key, |key| LiveEventKind::Output { key, text });
     }
 }
 

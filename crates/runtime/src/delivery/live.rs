@@ -77,8 +77,8 @@ impl ReplyPublisher<'_> {
             (reply.attempt, reply.text) = (attempt, String::new());
         }
         reply.text.push_str(piece);
-        let text = || LiveEventKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
-        self.hub.publish(self.caller, text);
+        let text = |key| LiveEventKind::Text { key, attempt, offset, text: piece.to_owned() };
+        self.hub.publish_effect(self.caller, key, text);
     }
 
     /// Discards the text so far.
@@ -182,6 +182,16 @@ impl LiveHub {
         }
     }
 
+    /// Publishes a live event of an effect. `what` is called with its key, only if there are watchers.
+    pub(crate) fn publish_effect(
+        &self,
+        caller: CallingTurn,
+        key: &ReplayKey,
+        what: impl FnOnce(ReplayKey) -> LiveEventKind,
+    ) {
+        self.publish(caller, || what(key.clone()));
+    }
+
     /// Begins a streamed reply in a session.
     pub(crate) fn reply(&self, caller: CallingTurn) -> ReplyPublisher<'_> {
         ReplyPublisher { hub: self, caller }
@@ -227,7 +237,7 @@ impl LiveHub {
 
 impl LiveListener {
     /// Watches a session. If a reply is streaming, its text so far is delivered first.
-    pub fn new(hub: Arc<LiveHub>, session: SessionId) -> Self {
+    pub fn new(hub: &Arc<LiveHub>, session: SessionId) -> Self {
         let queue = Arc::new(WatcherQueue::default());
         {
             let streaming = lock(&hub.streaming);
@@ -238,7 +248,7 @@ impl LiveListener {
             }
             lock(&hub.queues).entry(session).or_default().push(queue.clone());
         }
-        Self { hub, session, queue }
+        Self { hub: hub.clone(), session, queue }
     }
 
     /// Returns the watched session.
@@ -320,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn slow_reader_loses_oldest_frames_and_gets_count() {
         let hub = hub(2);
-        let listener = LiveListener::new(hub.clone(), SESSION);
+        let listener = LiveListener::new(&hub, SESSION);
         for text in ["a", "b", "c"] {
             hub.publish(CALLER, || note(text));
         }
@@ -334,7 +344,7 @@ mod tests {
     #[tokio::test]
     async fn stuck_reader_queue_stays_bounded() {
         let hub = hub(8);
-        let listener = LiveListener::new(hub.clone(), SESSION);
+        let listener = LiveListener::new(&hub, SESSION);
         for n in 1..=10_000 {
             hub.publish(CALLER, || note("a"));
             hub.committed(SESSION, Seq(n));
@@ -361,7 +371,7 @@ mod tests {
         reply.publish(&key, 1, 0, "void");
         reply.publish(&key, 2, 0, "one ");
         reply.publish(&key, 2, 4, "two ");
-        let late = LiveListener::new(hub.clone(), SESSION);
+        let late = LiveListener::new(&hub, SESSION);
         reply.publish(&key, 2, 8, "three");
         for (offset, piece) in [(0, "one two "), (8, "three")] {
             let Signal::Live(live) = late.next().await else { panic!("a frame was told") };
@@ -374,7 +384,7 @@ mod tests {
     #[tokio::test]
     async fn session_without_subscribers_costs_nothing() {
         let hub = hub(2);
-        drop(LiveListener::new(hub.clone(), SESSION));
+        drop(LiveListener::new(&hub, SESSION));
         assert!(lock(&hub.queues).is_empty());
         hub.publish(CALLER, || unreachable!("no frame is made for nobody"));
     }

@@ -21,7 +21,7 @@ impl ToolCallScope {
         let key = self.call.key.step(name);
         let effect = DurableStep { name: name.to_owned(), input };
         if let Some(outcome) = self.journal.answered(&key, &effect)? {
-            self.tell(LiveEventKind::Replayed { key });
+            self.tell(&key, |key| LiveEventKind::Replayed { key });
             return outcome.into();
         }
         let answer = run.await;
@@ -36,7 +36,7 @@ impl ToolCallScope {
     }
 
     fn name_step(&self, name: &str) -> Result<(), Error> {
-        let limits = &self.services.limits;
+        let limits = &self.services.models.limits;
         if name.trim().is_empty() || name.len() > limits.key_bytes {
             let most = limits.key_bytes;
             let found = if name.len() > most { format!("{} bytes", name.len()) } else { format!("{name:?}") };
@@ -60,7 +60,7 @@ impl ToolCallScope {
             used.sleeps += 1;
             used.sleeps - 1
         };
-        let (journal, clock) = (&self.journal, &self.services.clock);
+        let (journal, clock) = (&self.journal, &self.services.models.clock);
         let key = self.call.key.sleep(number);
         let now = clock.now();
         let pinned = journal.history.wait(&key).and_then(|wait| wait.deadline);
@@ -68,7 +68,8 @@ impl ToolCallScope {
         if journal.answered(&key, &effect)?.is_some() {
             return Ok(());
         }
-        if journal.tier == HostTier::Durable && now.until(effect.until) > self.services.limits.wait_in_memory
+        if journal.tier == HostTier::Durable
+            && now.until(effect.until) > self.services.models.limits.wait_in_memory
         {
             return journal.park(Wait { key, kind: WaitKind::Sleep, deadline: Some(effect.until) }).await;
         }
@@ -79,7 +80,7 @@ impl ToolCallScope {
 
     /// Returns the replay key of the wait for this event. Refuses an empty key, which is most likely a missing value.
     pub(super) fn event_replay_key(&self, custom: &str) -> Result<ReplayKey, Error> {
-        let most = self.services.limits.key_bytes;
+        let most = self.services.models.limits.key_bytes;
         if custom.is_empty() {
             let detail = format!("expected an event key of 1 to {most} bytes, found an empty one");
             return Err(Error::new(Kind::InputInvalid, detail));

@@ -70,7 +70,7 @@ impl ToolCallScope {
         if let Some(outcome) = self.journal.answered(key, &effect)? {
             // This run of the call has read the answer, as the run that made the call did.
             self.reads_from(tool);
-            self.tell(LiveEventKind::Replayed { key: key.clone() });
+            self.tell(key, |key| LiveEventKind::Replayed { key });
             return outcome.into();
         }
         // A rule ended the turn. Only what was done can still be undone.
