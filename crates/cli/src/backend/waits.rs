@@ -20,7 +20,7 @@ impl CommandBackend {
         let most = Limits::default().page_rows;
         match self {
             Self::File(store) => {
-                let questions = Approvals::new(store.clone()).pending(most, SystemClock.now()).await?;
+                let questions = Approvals::new(store.as_ref()).pending(most, SystemClock.now()).await?;
                 Ok(questions.into_iter().map(ApprovalResource::from).collect())
             }
             Self::Server(client) => client.approvals(most).await,
@@ -38,7 +38,7 @@ impl CommandBackend {
         match self {
             Self::File(store) => {
                 let approval = Approval::new(by.to_owned(), verdict);
-                Approvals::new(store.clone()).decide(id, approval, SystemClock.now()).await
+                Approvals::new(store.as_ref()).decide(id, approval, SystemClock.now()).await
             }
             Self::Server(client) => {
                 let by = (!client.has_key()).then_some(by);
@@ -51,7 +51,7 @@ impl CommandBackend {
     pub(crate) async fn takes(&self, id: ApprovalId, arguments: &Value) -> Result<(), Error> {
         match self {
             Self::File(store) => {
-                let approvals = Approvals::new(store.clone());
+                let approvals = Approvals::new(store.as_ref());
                 approvals.check_edited_input(&approvals.find(id).await?, arguments).await
             }
             Self::Server(_) => Ok(()),
@@ -63,7 +63,7 @@ impl CommandBackend {
         let most = Limits::default().page_rows;
         match self {
             Self::File(store) => {
-                let grants = Approvals::new(store.clone()).grants(most).await?;
+                let grants = Approvals::new(store.as_ref()).grants(most).await?;
                 Ok(grants.into_iter().map(GrantResource::from).collect())
             }
             Self::Server(client) => client.grants(most).await,
@@ -73,7 +73,7 @@ impl CommandBackend {
     pub(crate) async fn revoke_grant(&self, id: GrantId) -> Result<GrantResource, Error> {
         match self {
             Self::File(store) => {
-                Ok(Approvals::new(store.clone()).revoke(id, SystemClock.now()).await?.into())
+                Ok(Approvals::new(store.as_ref()).revoke(id, SystemClock.now()).await?.into())
             }
             Self::Server(client) => client.revoke_grant(id).await,
         }

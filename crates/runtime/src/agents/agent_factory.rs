@@ -204,12 +204,12 @@ impl AgentReloader {
         let seen = made.seen.take();
         let config = change.write(as_whom, now).await?;
         let seen = made.seen.insert(seen.unwrap_or_default());
-        if deletes {
-            seen.remove(&(kind, name.clone()));
-        } else {
-            seen.insert((kind, name.clone()), config.version);
-        }
         let is_hidden = kind == ConfigKind::Agent && !cut.names.contains(&name);
+        if deletes {
+            seen.remove(&(kind, name));
+        } else {
+            seen.insert((kind, name), config.version);
+        }
         self.install_built(&mut made, cut);
         Ok(SavedConfig { config, counts: if is_hidden { ConfigEffect::Hidden } else { ConfigEffect::Here } })
     }

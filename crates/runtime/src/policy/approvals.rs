@@ -17,12 +17,11 @@ use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Kind, Limits, Millis, ReplayKey, canonical_json, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// The approval requests of a database.
 #[derive(Clone)]
-pub struct Approvals {
-    store: Arc<dyn Store>,
+pub struct Approvals<'a> {
+    store: &'a dyn Store,
 }
 
 /// The position of a request in the list of all requests. Turn ids sort by time.
@@ -35,9 +34,9 @@ impl ApprovalCursor {
     }
 }
 
-impl Approvals {
+impl<'a> Approvals<'a> {
     /// Uses the approval requests of this store.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: &'a dyn Store) -> Self {
         Self { store }
     }
 
@@ -162,7 +161,7 @@ impl Approvals {
     }
 
     async fn question(&self, waiting: WaitingTurn) -> Result<Option<ApprovalQuestion>, Error> {
-        question(self.store.as_ref(), waiting).await
+        question(self.store, waiting).await
     }
 }
 

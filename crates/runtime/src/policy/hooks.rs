@@ -35,21 +35,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The hooks of this process, by name and point.
 #[derive(Default)]
-pub struct Hooks(BTreeMap<(HookName, HookPoint), HookAt>);
+pub struct Hooks(BTreeMap<HookPoint, BTreeMap<HookName, HookAt>>);
 
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        let names = self.0.iter().map(|(point, hooks)| (point, hooks.keys().collect::<Vec<_>>()));
+        f.debug_map().entries(names).finish()
     }
 }
 
 impl Hooks {
     /// Collects these hooks. Two hooks with the same name and point are an error.
     pub fn new(hooks: Vec<HookAt>) -> Result<Self, Error> {
-        let mut found = BTreeMap::new();
+        let mut found: BTreeMap<HookPoint, BTreeMap<HookName, HookAt>> = BTreeMap::new();
         for hook in hooks {
-            let HookUse { name, point, .. } = hook.usage.clone();
-            if found.insert((name.clone(), point), hook).is_some() {
+            let point = hook.usage.point;
+            let others = found.entry(point).or_default();
+            if let Some(other) = others.insert(hook.usage.name.clone(), hook) {
+                let name = &other.usage.name;
                 let detail = format!("two hooks at {point} are called `{name}`; names must be unique there");
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
@@ -63,7 +66,7 @@ impl Hooks {
         for usage in &package.hooks {
             usage.check()?;
             let (HookUse { name, point, made_of, .. }, agent) = (usage, &package.agent);
-            let detail = match self.0.get(&(name.clone(), *point)) {
+            let detail = match self.at(*point, name) {
                 None => {
                     format!("the agent `{agent}` uses the hook `{name}` at {point}, which is not registered")
                 }
@@ -77,8 +80,12 @@ impl Hooks {
         Ok(())
     }
 
+    fn at(&self, point: HookPoint, name: &HookName) -> Option<&HookAt> {
+        self.0.get(&point)?.get(name)
+    }
+
     fn find<P: HookStage>(&self, name: &HookName) -> Result<&Arc<dyn Hook<P>>, Error> {
-        let found = self.0.get(&(name.clone(), P::POINT)).and_then(HookAt::hook);
+        let found = self.at(P::POINT, name).and_then(HookAt::hook);
         found.ok_or_else(|| {
             Error::new(Kind::HookMissing, format!("the hook `{name}` is not registered at {}", P::POINT))
         })
@@ -138,21 +145,21 @@ pub(crate) struct EffectHooks<'a> {
 }
 
 /// The result of running the hooks of a point.
-pub(crate) struct HookResults<P: HookStage> {
+pub(crate) struct HookResults<'a, P: HookStage> {
     /// The effect as the hooks left it.
     pub(crate) seen: P::Seen,
     /// The changes, each with its hook.
-    pub(crate) patches: Vec<(HookName, P::Patch)>,
+    pub(crate) patches: Vec<(&'a HookName, P::Patch)>,
 }
 
 /// A hook that failed and whose failure is not ignored.
-pub(crate) struct HookFailure {
-    pub(crate) hook: HookName,
+pub(crate) struct HookFailure<'a> {
+    pub(crate) hook: &'a HookName,
     pub(crate) error: Error,
 }
 
-impl From<HookFailure> for Error {
-    fn from(failed: HookFailure) -> Self {
+impl From<HookFailure<'_>> for Error {
+    fn from(failed: HookFailure<'_>) -> Self {
         failed.error
     }
 }
@@ -191,7 +198,7 @@ impl<'a> EffectHooks<'a> {
         &self,
         mut seen: P::Seen,
         facts: &mut Vec<Fact>,
-    ) -> Result<HookResults<P>, HookFailure> {
+    ) -> Result<HookResults<'a, P>, HookFailure<'a>> {
         let mut patches = Vec::new();
         for usage in self.uses::<P>() {
             let patch = match self.recorded_of::<P>(usage) {
@@ -206,7 +213,7 @@ impl<'a> EffectHooks<'a> {
                         tracing::warn!(%error, "an observing hook failed");
                         continue;
                     }
-                    Err(error) => return Err(HookFailure { hook: usage.name.clone(), error }),
+                    Err(error) => return Err(HookFailure { hook: &usage.name, error }),
                 },
             };
             // A change without its own record is a message to the model.
@@ -215,7 +222,7 @@ impl<'a> EffectHooks<'a> {
             }
             P::apply(&mut seen, &patch);
             let is_final = P::is_final(&patch);
-            patches.push((usage.name.clone(), patch));
+            patches.push((&usage.name, patch));
             if is_final {
                 break;
             }

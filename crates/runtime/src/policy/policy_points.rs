@@ -217,7 +217,7 @@ impl PolicyPoints<'_> {
         let (Some(answer), Some(ruled_then)) = (at.answer(), host.policy_ruling(&key).cloned()) else {
             return Ok(PolicyOutcome::Continue);
         };
-        self.carry_out_ruling(&PolicySubject::said(key, &answer), Some(ruled_then.ruling), host)
+        self.carry_out_ruling(&PolicySubject::said(key, &answer), Some(&ruled_then.ruling), host)
     }
 
     /// Returns whether a turn continues after a reply that is not an answer, from the decision recorded with it.
@@ -238,7 +238,7 @@ impl PolicyPoints<'_> {
         }
         self.carry_out_ruling(
             &PolicySubject::said(key, &text_of(&reply.parts)),
-            Some(ruled_then.ruling),
+            Some(&ruled_then.ruling),
             host,
         )
     }
@@ -274,7 +274,7 @@ impl PolicyPoints<'_> {
                 }
                 (ruling, _) => ruling,
             };
-            let outcome = self.carry_out_ruling(&now, ruling.clone(), host)?;
+            let outcome = self.carry_out_ruling(&now, ruling.as_ref(), host)?;
             let is_again = |ruling: &&RecordedDecision| {
                 matches!(ruling.decision, PolicyDecision::Defer { resume: AfterDeferral::Judge, .. })
             };
@@ -340,7 +340,7 @@ impl PolicyPoints<'_> {
     fn carry_out_ruling<H: TurnJournal>(
         &self,
         about: &PolicySubject,
-        ruling: Option<RecordedDecision>,
+        ruling: Option<&RecordedDecision>,
         host: &mut H,
     ) -> Result<PolicyOutcome, Error> {
         let Some(ruling) = ruling else { return Ok(PolicyOutcome::Continue) };
@@ -348,7 +348,7 @@ impl PolicyPoints<'_> {
             return Ok(PolicyOutcome::Refuse(refusal));
         }
         let now = self.run.agent.evaluator.now();
-        match ruling.decision {
+        match &ruling.decision {
             PolicyDecision::Ask(ask) => {
                 let key = about.key.approval(&approved_facts_fingerprint(
                     about.at,
@@ -364,7 +364,7 @@ impl PolicyPoints<'_> {
                 };
                 let effect = AwaitEvent { key: key.clone(), deadline };
                 let over = deadline.is_some_and(|deadline| deadline <= now).then_some(Resolution::Timeout);
-                match awaited(key.clone(), effect, over, host)? {
+                match awaited(&key, effect, over, host)? {
                     Some(resolution) => {
                         Ok(approved(resolution)
                             .map_or_else(PolicyOutcome::Refuse, |()| PolicyOutcome::Continue))
@@ -378,9 +378,8 @@ impl PolicyPoints<'_> {
                     return Ok(PolicyOutcome::Refuse(not_durable("deferring")));
                 }
                 let pinned = host.history().wait(&key).and_then(|wait| wait.deadline);
-                let until = pinned.unwrap_or_else(|| now.after(pause));
-                match awaited(key.clone(), Sleep { until }, (until <= now).then_some(SleepOutcome {}), host)?
-                {
+                let until = pinned.unwrap_or_else(|| now.after(*pause));
+                match awaited(&key, Sleep { until }, (until <= now).then_some(SleepOutcome {}), host)? {
                     Some(SleepOutcome {}) => Ok(PolicyOutcome::Continue),
                     None => {
                         Ok(PolicyOutcome::Wait(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) }))
@@ -487,7 +486,7 @@ fn answer_facts(text: &str) -> Value {
 
 /// Returns how a wait ended: as recorded, as resolved, or because its deadline has passed. The last two are recorded.
 fn awaited<E: Effect, H: TurnJournal>(
-    key: ReplayKey,
+    key: &ReplayKey,
     effect: E,
     over: Option<E::Outcome>,
     host: &mut H,
@@ -495,13 +494,13 @@ fn awaited<E: Effect, H: TurnJournal>(
 where
     E::Outcome: Clone,
 {
-    if let Some(outcome) = host.history().answer(&key, &effect)? {
+    if let Some(outcome) = host.history().answer(key, &effect)? {
         return Ok(Some(outcome));
     }
-    let resolved = host.history().resolution(&key).cloned().map(outlast_vocab::effect::Outcome::from);
-    let resolved = resolved.map(|outcome| outcome.of::<E>(&key)).transpose()?;
+    let resolved = host.history().resolution(key).cloned().map(outlast_vocab::effect::Outcome::from);
+    let resolved = resolved.map(|outcome| outcome.of::<E>(key)).transpose()?;
     let Some(outcome) = resolved.or(over) else { return Ok(None) };
-    host.buffer_fact(Fact::Performed(EffectPerformed::new(key, effect, outcome.clone())));
+    host.buffer_fact(Fact::Performed(EffectPerformed::new(key.clone(), effect, outcome.clone())));
     Ok(Some(outcome))
 }
 

@@ -595,7 +595,7 @@ async fn finding_approval_reads_no_other_request() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         let counting = Counting { memory: memory.clone(), reads: Arc::default() };
-        let inbox = Approvals::new(Arc::new(counting.clone()));
+        let inbox = Approvals::new(&counting);
         assert_eq!(inbox.find(last).await.unwrap().id, last);
         reads.push(counting.reads.load(Ordering::SeqCst));
     }

@@ -206,7 +206,7 @@ async fn approval_under_old_policy_is_asked_again() {
         let first = asked(&life).await;
         life.die(&memory).await;
         let yes = || Approval::new("ann", ApprovalVerdict::Approve);
-        let inbox = Approvals::new(Arc::new(memory.clone()));
+        let inbox = Approvals::new(&memory);
         let voted = inbox.decide(first.id, yes(), first.since).await.unwrap();
         assert!(matches!(voted, VoteOutcome::Decided(ResolveResult { is_yours: true, .. })), "{at}");
         let life = begun(&memory, 2, b"engine 2", at, asks(&["ann"]), Vec::new()).await;

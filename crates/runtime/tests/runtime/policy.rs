@@ -45,7 +45,7 @@ pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> (MemoryStore, L
     (memory, life)
 }
 
-pub(crate) fn approvals(life: &Life) -> Approvals {
+pub(crate) fn approvals(life: &Life) -> Approvals<'_> {
     life.runtime.approvals()
 }
 
@@ -391,8 +391,7 @@ async fn approval_after_deadline_does_not_count() {
     let turn = life.send("go").await;
     let asked = question(&life).await;
     life.die(&memory).await;
-    let (inbox, late) =
-        (Approvals::new(Arc::new(memory.clone())), asked.since.after(Duration::from_hours(2)));
+    let (inbox, late) = (Approvals::new(&memory), asked.since.after(Duration::from_hours(2)));
     assert_eq!(inbox.pending(10, asked.since).await.unwrap().len(), 1);
     assert_eq!(inbox.pending(10, late).await.unwrap().len(), 0);
     let voted = inbox.decide(asked.id, Approval::new("ann", ApprovalVerdict::Approve), late).await.unwrap();
@@ -440,7 +439,7 @@ async fn refused_call_records_rule_version_and_labels() {
         assert_eq!((call.ruling.as_deref(), &call.labels), (Some(&ruling), &labels));
         assert_eq!(call.failure.policy.as_deref(), Some(format!("tainted@{version}").as_str()));
         let records = life.runtime.store().turn_records(turn).await.unwrap();
-        let mut views = timeline::of_turn(&records).effects.into_iter().filter_map(|effect| effect.call);
+        let mut views = timeline::of_turn(records).effects.into_iter().filter_map(|effect| effect.call);
         let view = views.rfind(|view| view.tool == "pay").unwrap();
         assert_eq!((view.ruling, view.labels), (Some(ruling), labels));
     }
@@ -668,7 +667,7 @@ async fn redefined_tool_asks_again() {
     let first = question(&life).await;
     life.die(&memory).await;
     let approval = Approval::new("ann", ApprovalVerdict::Approve);
-    Approvals::new(Arc::new(memory.clone())).decide(first.id, approval, first.since).await.unwrap();
+    Approvals::new(&memory).decide(first.id, approval, first.since).await.unwrap();
     // After a deploy the tool has another description, so the approval does not match what would run.
     let witness: Arc<Witness> = Arc::default();
     let change = |config: &mut RuntimeConfig| {

@@ -64,9 +64,7 @@ pub(crate) async fn before_model<'t, H: TurnJournal>(
         added: Vec::new(),
         options: ask.effect(None).options,
     };
-    let history = host.history().clone();
-    let store = host.store().cloned();
-    let hooks = EffectHooks::of(run, hook_labels, &history, store.as_ref(), ask.key());
+    let hooks = EffectHooks::of(run, hook_labels, host.history(), host.store(), ask.key());
     let mut facts = Vec::new();
     if hooks.any::<BeforeContext>() {
         let seen = ContextHookInput { system: package.system.clone(), messages: ask.messages().to_vec() };
@@ -95,8 +93,7 @@ pub(crate) async fn after_model<H: TurnJournal>(
     outcome: ModelOutcome,
     host: &mut H,
 ) -> ModelOutcome {
-    let history = host.history().clone();
-    let store = host.store().cloned();
+    let (history, store) = (host.history().clone(), host.store().cloned());
     let hooks = EffectHooks::of(run, hook_labels, &history, store.as_ref(), key);
     let reply = match outcome {
         ModelOutcome::Reply(reply) if hooks.any::<AfterModel>() => reply,
@@ -172,15 +169,16 @@ pub(crate) async fn after_tool(
     if !hooks.any::<AfterTool>() {
         return result;
     }
-    let (tool, arguments) = (prepared.tool.clone(), prepared.arguments.clone());
     let was = json!(result);
+    let PreparedCall { tool, arguments, .. } = prepared;
+    let (tool, arguments) = (tool.clone(), arguments.clone());
     match hooks.run::<AfterTool>(ResultHookInput { tool, arguments, result }, facts).await {
         Ok(HookResults { seen, .. }) => seen.result,
         Err(HookFailure { hook, error }) => {
             hooks.on_error(&Failure::from(&error)).await;
             let hidden = ResultPatch::Hidden(error.detail().to_owned());
             let result = hidden.to_result();
-            let (key, patch) = (hooks.key.clone(), HookPatch::AfterTool(hidden));
+            let (key, hook, patch) = (hooks.key.clone(), hook.clone(), HookPatch::AfterTool(hidden));
             facts.push(Fact::Hooked(HookApplied { key, hook, patch, was: Some(was) }));
             result
         }
