@@ -1,6 +1,7 @@
 //! Agents, harnesses and capabilities that are stored in the database.
 use outlast_vocab::overlay::{CapabilityLayer, Layer};
 use outlast_vocab::{Error, Hash, Kind, Millis};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
@@ -33,8 +34,8 @@ impl ConfigKind {
     /// Checks that a body parses as this kind. A body that does not parse is not stored.
     pub fn check(self, name: &str, body: &Value) -> Result<(), Error> {
         let parsed = match self {
-            Self::Agent | Self::Harness => serde_json::from_value::<Layer>(body.clone()).map(drop),
-            Self::Capability => serde_json::from_value::<CapabilityLayer>(body.clone()).map(drop),
+            Self::Agent | Self::Harness => Layer::deserialize(body).map(drop),
+            Self::Capability => CapabilityLayer::deserialize(body).map(drop),
         };
         parsed.map_err(|cause| {
             let detail = format!("the {self} `{name}` is invalid: {cause}");
@@ -84,7 +85,7 @@ impl StoredConfig {
 
     /// Parses the body. Fails if it does not parse, because nothing may run with a partial configuration.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        serde_json::from_value(self.body.clone()).map_err(|cause| {
+        T::deserialize(&self.body).map_err(|cause| {
             let Self { kind, name, version, .. } = self;
             let detail = format!("version {version} of the {kind} `{name}` does not decode: {cause}");
             Error::new(Kind::RecordCorrupt, detail)

@@ -273,7 +273,7 @@ mod tests {
             "rates": [{"name": "mail", "tool": "mail*", "calls": 5, "per": "minute"}],
             "files": "notes"
         });
-        let layer: Layer = serde_json::from_value(written.clone()).unwrap();
+        let layer = Layer::deserialize(&written).unwrap();
         assert_eq!(serde_json::to_value(&layer).unwrap(), written);
         assert_eq!(layer.overlay.settings, BTreeMap::from([("files".to_owned(), json!("notes"))]));
         let silent: Layer = serde_json::from_value(json!({})).unwrap();

@@ -20,6 +20,7 @@ use outlast_vocab::record::{EffectPerformed, EffectRequested, Fact, Record};
 use outlast_vocab::tool::{PreparedCall, ToolContract};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, ReplayKey};
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks all sessions of a run together.
@@ -103,7 +104,7 @@ fn labels(
             outcome: Outcome::AwaitEvent(Resolution::Ok(word)),
             ..
         }) => {
-            let word = serde_json::from_value::<Approval>(word.clone());
+            let word = Approval::deserialize(word);
             at.blocks_start_of(key) && word.is_ok_and(|word| word.verdict == ApprovalVerdict::Approve)
         }
         _ => false,

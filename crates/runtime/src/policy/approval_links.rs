@@ -13,6 +13,7 @@ use outlast_vocab::policy::{Approval, ApprovalVerdict};
 use outlast_vocab::record::Fact;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, Millis};
+use serde::Deserialize;
 
 /// The recipients of links.
 pub(crate) struct LinkRecipients<'a> {
@@ -138,7 +139,7 @@ fn used(how: &str) -> Error {
 /// Describes a decision.
 fn how(resolution: &Resolution) -> String {
     let approval = match resolution {
-        Resolution::Ok(approval) => serde_json::from_value::<Approval>(approval.clone()).ok(),
+        Resolution::Ok(approval) => Approval::deserialize(approval).ok(),
         Resolution::Timeout => return "the request expired".to_owned(),
         Resolution::Err(_) | Resolution::Cancelled => return "the request was cancelled".to_owned(),
     };

@@ -14,6 +14,7 @@ use outlast_vocab::policy::{
 use outlast_vocab::tool::{PreparedCall, ToolContract};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
+use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -54,14 +55,15 @@ impl ToolCallScope {
             Error::new(Kind::ToolUnknown, format!("the tool `{}` no longer exists here", call.tool))
         })?;
         let key = self.call.key.approval(&self.resolved_agent.form(&call, definition));
-        let (effect, resolution) = match self.journal.awaited(key.clone(), WaitKind::Approval, ask.expires)? {
+        let (effect, resolution) = match self.journal.awaited(&key, WaitKind::Approval, ask.expires)? {
             WaitState::Answered(resolution) => (None, resolution),
             WaitState::Resolved(effect, resolution) => (Some(effect), resolution),
             WaitState::Open(wait) => return self.journal.park(wait).await,
         };
         let approval = match &resolution {
-            Resolution::Ok(value) => serde_json::from_value::<Approval>(value.clone())
-                .map_err(|_| denied("the answer was no approval".to_owned())),
+            Resolution::Ok(value) => {
+                Approval::deserialize(value).map_err(|_| denied("the answer was no approval".to_owned()))
+            }
             Resolution::Err(failure) => Err(denied(failure.detail.clone())),
             Resolution::Timeout => Err(denied("the approval did not arrive in time".to_owned())),
             Resolution::Cancelled => Err(denied("the question was withdrawn".to_owned())),
@@ -150,7 +152,7 @@ impl ToolCallScope {
     }
 
     async fn defer(&self, pause: Duration) -> Result<(), Error> {
-        let (key, now) = (self.call.key.deferred(), self.services.clock.now());
+        let (key, now) = (self.call.key.deferred(), self.services.models.clock.now());
         let pinned = self.journal.history.wait(&key).and_then(|wait| wait.deadline);
         let effect = Sleep { until: pinned.unwrap_or_else(|| now.after(pause)) };
         if self.journal.answered(&key, &effect)?.is_some() {

@@ -16,7 +16,7 @@ impl ToolCallScope {
         if name.is_empty() {
             return Err(Error::new(Kind::InputInvalid, "a payment needs a name"));
         }
-        limits::check("key_bytes", name.len(), self.services.limits.key_bytes)?;
+        limits::check("key_bytes", name.len(), self.services.models.limits.key_bytes)?;
         let authority = self.services.payments.authority()?;
         let key = self.call.key.payment(name);
         let known = self.journal.payment(&key);
@@ -126,7 +126,7 @@ impl ToolCallScope {
     /// Releases the open payments of the call. Their states are written with its answer.
     pub(crate) async fn release_open_payments(&self, reason: &str) {
         for payment in self.journal.open_payments(&self.call.key) {
-            let freed = self.services.payments.free(&payment, reason).await;
+            let freed = self.services.payments.free(payment, reason).await;
             self.journal.note(self.journal.pays(freed)).await;
         }
     }

@@ -38,7 +38,7 @@ impl ToolCallScope {
         let key = self.call.key.completion();
         let client = self.resolved_agent.is_client_tool(&call.tool);
         let kind = if client { WaitKind::ClientTool } else { WaitKind::Completion };
-        let (effect, resolution) = match self.journal.awaited(key.clone(), kind, None)? {
+        let (effect, resolution) = match self.journal.awaited(&key, kind, None)? {
             WaitState::Answered(resolution) => {
                 let result = result_of_resolution(resolution.clone());
                 return Ok((resolution, completed_as_recorded(self.hooks(&self.call.key), result)));

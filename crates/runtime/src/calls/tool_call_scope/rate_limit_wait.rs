@@ -14,13 +14,13 @@ impl ToolCallScope {
     /// its permit is recorded before it begins, so a call that is recorded as queued has not begun. A call that could
     /// not begin in time asks again.
     pub(crate) async fn wait_for_rate_limits(&self, begins: CallPermit) -> Result<(), Error> {
-        let (rates, limits) = (&self.resolved_agent.package.rates, &self.services.limits);
+        let (rates, limits) = (&self.resolved_agent.package.rates, &self.services.models.limits);
         let Some(request) = admission_request(rates, self.call.key.clone(), &self.call.tool, limits) else {
             return Ok(());
         };
         let mut begins = begins;
         loop {
-            let now = self.services.clock.now();
+            let now = self.services.models.clock.now();
             begins = match begins {
                 CallPermit::Unasked => self.ask_rates(request.clone()).await?,
                 CallPermit::From(at) if at.after(limits.rate_grace) < now => CallPermit::Unasked,
@@ -49,11 +49,11 @@ impl ToolCallScope {
     /// Waits in memory if the wait is short, and parks the turn if it is long.
     async fn wait_in_queue(&self, now: Millis, until: Millis) -> Result<(), Error> {
         let pause = now.until(until);
-        if pause > self.services.limits.wait_in_memory && self.journal.tier == HostTier::Durable {
+        if pause > self.services.models.limits.wait_in_memory && self.journal.tier == HostTier::Durable {
             let key = self.call.key.rate();
             return self.journal.park(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) }).await;
         }
-        match select(self.services.clock.sleep(pause), pin!(self.cancel.requested())).await {
+        match select(self.services.models.clock.sleep(pause), pin!(self.cancel.requested())).await {
             Either::Left(_) => Ok(()),
             Either::Right((reason, _)) => {
                 let detail = format!("the turn was cancelled before the call went out: {reason}");

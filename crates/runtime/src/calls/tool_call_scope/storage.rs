@@ -71,7 +71,7 @@ impl CallStorage {
         let WrittenByCall { values, files } = std::mem::take(&mut *self.written());
         let added = values.iter().filter(|write| write.value.is_some()).count();
         if let (Some(store), 1..) = (&self.store, added) {
-            let most = self.services.limits.values_per_session;
+            let most = self.services.models.limits.values_per_session;
             let there = store.value_names(self.session, String::new(), most + 1).await?;
             let new =
                 values.iter().filter(|write| write.value.is_some() && !there.contains(&write.name)).count();
@@ -96,7 +96,7 @@ impl CallStorage {
 
     pub(super) fn attach(&self, file: Upload) -> Result<(), Error> {
         self.needs_store("keeping an attachment")?;
-        limits::check("attachment_bytes", file.bytes.len(), self.services.limits.attachment_bytes)?;
+        limits::check("attachment_bytes", file.bytes.len(), self.services.models.limits.attachment_bytes)?;
         self.written().files.push(file);
         Ok(())
     }
@@ -141,7 +141,7 @@ impl CallStorage {
 
     pub(super) async fn value_names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let store = self.needs_store("listing values")?;
-        let most = self.services.limits.values_per_session;
+        let most = self.services.models.limits.values_per_session;
         let stored = store.value_names(self.session, prefix.to_owned(), most).await?;
         let mut names: BTreeSet<String> = stored.into_iter().collect();
         for write in self.written().values.iter().filter(|write| write.name.starts_with(prefix)) {
@@ -155,7 +155,7 @@ impl CallStorage {
 
     pub(super) fn write_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
         self.needs_store("writing a value")?;
-        let limits = &self.services.limits;
+        let limits = &self.services.models.limits;
         if name.is_empty() {
             return Err(Error::new(Kind::InputInvalid, "a value needs a name"));
         }
