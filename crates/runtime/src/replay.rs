@@ -154,7 +154,7 @@ impl ArchiveReplay<'_> {
             }
             None => None,
         };
-        let driven = self.drive(view, history, &resolved_agent, &started, &accepted).await?;
+        let driven = self.drive(view, history, &resolved_agent, started, accepted).await?;
         // Report the one that comes first in the recording. Effects that are not in it come last.
         let place =
             |found: &Divergence| effects.iter().position(|key| found.effect == *key).unwrap_or(usize::MAX);
@@ -166,19 +166,19 @@ impl ArchiveReplay<'_> {
         view: &TurnView,
         history: TurnHistory,
         resolved_agent: &Arc<ResolvedAgent>,
-        started: &TurnStarted,
-        accepted: &TurnAccepted,
+        started: TurnStarted,
+        accepted: TurnAccepted,
     ) -> Result<Option<Divergence>, Error> {
         let (canceller, cancel_signal) = cancel();
         if let Some(reason) = history.cancelled() {
             canceller.cancel(reason);
         }
         let stop = StopSignals { cancel: cancel_signal, stopping: watch::Sender::new(false).subscribe() };
-        let sources = TextSources::new(started.labels.clone().unwrap_or_default(), None);
+        let sources = TextSources::new(started.labels.unwrap_or_default(), None);
         let caller = CallingTurn { session: view.session, turn: view.id };
         let run = TurnRun { agent: resolved_agent, caller, index: view.index, lease: 1, org: None };
         let mut host = RecordingHost::new(history, view.index);
-        let driven = self.driver.drive(run, &sources, &stop, accepted.clone(), &mut host).await;
+        let driven = self.driver.drive(run, &sources, &stop, accepted, &mut host).await;
         host.divergence(driven)
     }
 }

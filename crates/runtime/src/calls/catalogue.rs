@@ -66,9 +66,9 @@ impl ToolCatalogue {
 
     /// Adds the tools that the sender of an input runs. A duplicate name is an error, because the model could
     /// not tell them apart. Their schemas are compiled later ([`ToolCatalogue::compile`]).
-    pub(crate) fn with_client(self: &Arc<Self>, client: &[ClientTool]) -> Result<Arc<Self>, Error> {
+    pub(crate) fn with_client(self: Arc<Self>, client: &[ClientTool]) -> Result<Arc<Self>, Error> {
         if client.is_empty() {
-            return Ok(self.clone());
+            return Ok(self);
         }
         let provider: Arc<dyn ToolProvider> = Arc::new(ClientToolProvider::new(client));
         let (mut tools, mut size) = (self.tools.clone(), 0);
@@ -95,7 +95,7 @@ impl ToolCatalogue {
     /// Returns these tools with the input schemas of the pinned contracts, which may differ from the current
     /// ones. They are compiled when a call first needs them.
     pub(crate) fn with_pinned_schemas(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         contracts: &[ToolContract],
     ) -> Result<Arc<Self>, Error> {
         let differs = |recorded: &&ToolContract| {
@@ -103,7 +103,7 @@ impl ToolCatalogue {
         };
         let differing: Vec<&ToolContract> = contracts.iter().filter(differs).collect();
         if differing.is_empty() {
-            return Ok(self.clone());
+            return Ok(self);
         }
         let mut tools = self.tools.clone();
         for ToolContract { name, input, .. } in differing {

@@ -7,13 +7,12 @@
 //! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
 //! the outbox ([`outlast_ports::payment_outbox`]), and [`PaymentOutboxSender`] retries it until it succeeds. Payments of a running call are in
 //! `tool_call_scope/call_payments.rs`.
-use crate::delivery::live::LiveHub;
+use crate::turn::journal_writer::WorkerJournal;
 use futures_util::future::{Either, select};
 use outlast_ports::ResultFuture;
 use outlast_ports::clock::Clock;
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::payment_outbox::PaymentBackoff;
-use outlast_ports::store::Store;
 use outlast_views::PendingPayment;
 use outlast_vocab::payment::{AuthorityPaymentState, Payment, PaymentState};
 use outlast_vocab::record::Fact;
@@ -57,16 +56,16 @@ impl PaymentClient {
     }
 
     /// Releases a payment that will not be settled. If the authority does not accept that, it is retried later.
-    pub(crate) async fn free(&self, payment: &Payment, reason: &str) -> Payment {
+    pub(crate) async fn free(&self, payment: Payment, reason: &str) -> Payment {
         let state = PaymentState::Releasing { reason: reason.to_owned() };
-        self.conclude(Payment { state, ..payment.clone() }).await
+        self.conclude(Payment { state, ..payment }).await
     }
 
     /// Releases several payments and returns the facts to record.
     pub(crate) async fn free_all(&self, payments: Vec<Payment>, reason: &str) -> Vec<Fact> {
         let mut facts = Vec::new();
         for payment in payments {
-            facts.push(Fact::Payment(self.free(&payment, reason).await));
+            facts.push(Fact::Payment(self.free(payment, reason).await));
         }
         facts
     }
@@ -119,8 +118,7 @@ impl PaymentClient {
 /// Sends the payments that the authority did not accept to settle or release yet.
 pub(crate) struct PaymentOutboxSender {
     pub(crate) payments: PaymentClient,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) hub: Arc<LiveHub>,
+    pub(crate) journal: Arc<WorkerJournal>,
 }
 
 impl PaymentOutboxSender {
@@ -152,14 +150,14 @@ impl PaymentOutboxSender {
         let Limits { payment_first: first, payment_most: most, .. } = *self.payments.limits;
         loop {
             let now = self.payments.clock.now();
-            match self.store.next_payment_due().await? {
+            match self.journal.store.next_payment_due().await? {
                 Some(due) if due <= now => {}
                 Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
                 None => return Ok(LONGEST_SLEEP),
             }
             // One at a time, so that other workers can take the rest while one request hangs.
             let backoff = PaymentBackoff { first, pause_max: most };
-            for pending in self.store.take_due_payments(backoff, now, 1).await? {
+            for pending in self.journal.store.take_due_payments(backoff, now, 1).await? {
                 self.send(pending).await?;
             }
         }
@@ -169,16 +167,17 @@ impl PaymentOutboxSender {
         let PendingPayment { session, turn, payment, attempts, .. } = pending;
         match self.payments.send_payment_decision(&payment).await {
             Ok(concluded) => {
+                let store = &self.journal.store;
                 let recorded =
-                    self.store.record_payment_result(turn, concluded, self.payments.clock.now()).await?;
+                    store.record_payment_result(turn, concluded, self.payments.clock.now()).await?;
                 if let Some(last) = recorded {
-                    self.hub.committed(session, last);
+                    self.journal.hub.committed(session, last);
                 }
                 Ok(())
             }
             Err(error) => {
                 tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not accept the request");
-                self.store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
+                self.journal.store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
             }
         }
     }

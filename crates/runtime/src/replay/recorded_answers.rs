@@ -55,14 +55,15 @@ impl RecordedAnswers {
     pub(super) fn of(turns: &[RecordedTurn], live: bool, at_most_once: bool) -> Self {
         let mut answers: BTreeMap<Hash, VecDeque<ToolResult>> = BTreeMap::new();
         for (call, result) in turns.iter().flat_map(|turn| recorded_calls(&turn.records)) {
-            answers.entry(fingerprint(&call.tool, &call.arguments)).or_default().push_back(result);
+            answers.entry(call).or_default().push_back(result);
         }
         let state = Mutex::new(ReuseState { answers, ..ReuseState::default() });
         Self { live, at_most_once, state }
     }
 
-    pub(super) fn counts(&self) -> ReuseCounts {
-        self.lock().counts.clone()
+    /// Takes the counts of the calls so far.
+    pub(super) fn take_counts(&self) -> ReuseCounts {
+        std::mem::take(&mut self.lock().counts)
     }
 
     fn lock(&self) -> MutexGuard<'_, ReuseState> {
@@ -105,9 +106,10 @@ fn fingerprint(tool: &ToolName, arguments: &Value) -> Hash {
     canonical_json::fingerprint(&(tool, arguments))
 }
 
-/// Returns the calls of a turn that have a known result, in the order in which the model asked for them.
-fn recorded_calls(records: &[Record]) -> Vec<(PreparedCall, ToolResult)> {
-    let mut asked: BTreeMap<ClaimRef, (ReplayKey, PreparedCall)> = BTreeMap::new();
+/// Returns the fingerprints of the calls of a turn that have a known result, in the order in which the model asked for
+/// them.
+fn recorded_calls(records: &[Record]) -> Vec<(Hash, ToolResult)> {
+    let mut asked: BTreeMap<ClaimRef, (ReplayKey, Hash)> = BTreeMap::new();
     let mut results: BTreeMap<ClaimRef, ToolResult> = BTreeMap::new();
     let mut nested = Vec::new();
     for record in records {
@@ -116,7 +118,8 @@ fn recorded_calls(records: &[Record]) -> Vec<(PreparedCall, ToolResult)> {
                 for (child, call) in (0..).zip(&batch.calls) {
                     if let BatchCall::Run(call) = call {
                         let place = key.child(child as usize, call.model_id.as_str());
-                        asked.insert(ClaimRef { asked: record.seq, child }, (place, call.clone()));
+                        let call = fingerprint(&call.tool, &call.arguments);
+                        asked.insert(ClaimRef { asked: record.seq, child }, (place, call));
                     }
                 }
             }
@@ -137,7 +140,7 @@ fn recorded_calls(records: &[Record]) -> Vec<(PreparedCall, ToolResult)> {
                 command: Command::ToolCall(call),
                 outcome: Outcome::ToolCall(ToolOutcome::Done(result)),
                 ..
-            }) => nested.push((call.call.clone(), result.clone())),
+            }) => nested.push((fingerprint(&call.call.tool, &call.call.arguments), result.clone())),
             _ => {}
         }
     }

@@ -110,10 +110,10 @@ pub async fn rerun(
     let ran = Box::pin(with_timeout(rerun_inputs(&runtime, session, &turns), timeout)).await;
     runtime.shut_down(DRAIN_TIMEOUT).await;
     let mut compared = Vec::new();
-    for (recorded, rerun) in turns.iter().zip(ran?) {
-        compared.push(compare(recorded.view.index, &recorded.records, &store.turn_records(rerun).await?));
+    for (recorded, rerun) in turns.into_iter().zip(ran?) {
+        compared.push(compare(recorded.view.index, recorded.records, store.turn_records(rerun).await?));
     }
-    Ok(RerunReport::new(session, compared, &reuse.counts()))
+    Ok(RerunReport::new(session, compared, reuse.take_counts()))
 }
 
 /// Awaits the work, with an optional timeout.
@@ -218,8 +218,8 @@ fn wrap_providers(config: &mut RuntimeConfig, reuse: &Arc<RecordedAnswers>, pref
     for tool in tools {
         *tool = Arc::new(DecoratedTools::new(tool.clone(), reuse.clone()));
     }
-    for model in &mut config.models {
-        *model = Arc::new(ReplayingModel { model: model.clone(), prefix: prefix.clone() });
+    for model in std::mem::take(&mut config.models) {
+        config.models.push(Arc::new(ReplayingModel { model, prefix: prefix.clone() }));
     }
     config.payments = None;
 }

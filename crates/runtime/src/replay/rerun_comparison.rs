@@ -33,10 +33,10 @@ pub struct RerunReport {
 }
 
 impl RerunReport {
-    pub(super) fn new(session: SessionId, turns: Vec<TurnComparison>, counted: &ReuseCounts) -> Self {
+    pub(super) fn new(session: SessionId, turns: Vec<TurnComparison>, counted: ReuseCounts) -> Self {
         let recorded_cost = turns.iter().map(|turn| turn.recorded.cost).sum();
         let rerun_cost = turns.iter().map(|turn| turn.rerun.cost).sum();
-        let ReuseCounts { reused, ran, not_made } = counted.clone();
+        let ReuseCounts { reused, ran, not_made } = counted;
         Self { session, turns, recorded_cost, rerun_cost, reused, ran, not_made }
     }
 
@@ -63,10 +63,13 @@ impl TurnComparison {
     /// Returns whether both ended in the same way, with the same answer and the same calls.
     pub fn is_same(&self) -> bool {
         let (then, now) = (&self.recorded, &self.rerun);
-        let asked = |course: &TurnTrace| {
-            course.calls.iter().map(|call| (call.tool.clone(), call.arguments.clone())).collect::<Vec<_>>()
+        let is_same_call = |(one, other): (&TraceCall, &TraceCall)| {
+            one.tool == other.tool && one.arguments == other.arguments
         };
-        then.answer == now.answer && then.end == now.end && asked(then) == asked(now)
+        then.answer == now.answer
+            && then.end == now.end
+            && then.calls.len() == now.calls.len()
+            && then.calls.iter().zip(&now.calls).all(is_same_call)
     }
 }
 
@@ -101,7 +104,7 @@ pub struct TraceCall {
 }
 
 /// Compares the records of a turn with those of its re-run.
-pub(super) fn compare(index: u32, recorded: &[Record], rerun: &[Record]) -> TurnComparison {
+pub(super) fn compare(index: u32, recorded: Vec<Record>, rerun: Vec<Record>) -> TurnComparison {
     let input = recorded.iter().find_map(|record| match &record.fact {
         Fact::Accepted(TurnAccepted { parts, .. }) => Some(text_of(parts).into_owned()),
         _ => None,
@@ -110,32 +113,32 @@ pub(super) fn compare(index: u32, recorded: &[Record], rerun: &[Record]) -> Turn
     TurnComparison { index, input: input.unwrap_or_default(), recorded, rerun }
 }
 
-fn turn_trace(records: &[Record]) -> TurnTrace {
+fn turn_trace(records: Vec<Record>) -> TurnTrace {
     let mut course = TurnTrace::default();
     let mut places: BTreeMap<ClaimRef, usize> = BTreeMap::new();
     for record in records {
-        match &record.fact {
+        match record.fact {
             Fact::Performed(EffectPerformed { command, outcome, .. }) => {
                 if let Command::ModelCall(call) = command {
                     course.model = call.model.to_string();
                 }
-                course.add_reply(outcome);
+                course.add_reply(&outcome);
             }
             Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
-                for (child, call) in (0..).zip(&batch.calls) {
+                for (child, call) in (0..).zip(batch.calls) {
                     places.insert(ClaimRef { asked: record.seq, child }, course.calls.len());
                     course.calls.push(trace_call(call));
                 }
             }
             Fact::Answered(EffectAnswered { claim, outcome: Outcome::ToolCall(outcome), .. }) => {
-                if let Some(call) = places.get(claim).and_then(|at| course.calls.get_mut(*at)) {
+                if let Some(call) = places.get(&claim).and_then(|at| course.calls.get_mut(*at)) {
                     call.result = outcome_value(outcome);
                 }
             }
             Fact::Ended { end } => {
                 end.name().clone_into(&mut course.end);
                 course.answer = match end {
-                    TurnEnd::Answered { text } | TurnEnd::Refused { text } => Some(text.clone()),
+                    TurnEnd::Answered { text } | TurnEnd::Refused { text } => Some(text),
                     _ => None,
                 };
             }
@@ -158,22 +161,20 @@ impl TurnTrace {
     }
 }
 
-fn trace_call(call: &BatchCall) -> TraceCall {
+fn trace_call(call: BatchCall) -> TraceCall {
     match call {
-        BatchCall::Run(run) => {
-            TraceCall { tool: run.tool.clone(), arguments: run.arguments.clone(), result: Value::Null }
-        }
+        BatchCall::Run(run) => TraceCall { tool: run.tool, arguments: run.arguments, result: Value::Null },
         BatchCall::Refused(refused) => TraceCall {
-            tool: refused.tool.clone(),
+            tool: refused.tool,
             arguments: Value::Null,
             result: Value::String(format!("{}: {}", refused.failure.code.code(), refused.failure.detail)),
         },
     }
 }
 
-fn outcome_value(outcome: &ToolOutcome) -> Value {
+fn outcome_value(outcome: ToolOutcome) -> Value {
     match outcome {
-        ToolOutcome::Done(ToolResult::Ok(value)) => value.clone(),
+        ToolOutcome::Done(ToolResult::Ok(value)) => value,
         ToolOutcome::Done(ToolResult::Err(failure)) => {
             Value::String(format!("{}: {}", failure.code.code(), failure.detail))
         }
