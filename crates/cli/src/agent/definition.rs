@@ -520,8 +520,18 @@ impl AgentDefinition {
             self.check_writable_place(&place)?;
         }
         let AgentTable { builtin, files, fetch, shell, budget, .. } = &self.agent;
-        let Overlay { system, provider_wait_s, model_calls, capabilities, .. } = self.folded.clone();
-        let Overlay { documents, network, guard, rules, rates, .. } = self.folded.clone();
+        let Overlay {
+            system,
+            provider_wait_s,
+            model_calls,
+            capabilities,
+            documents,
+            network,
+            guard,
+            rules,
+            rates,
+            ..
+        } = self.folded.clone();
         let mut builder = builder.agent(&self.name).policy(Policy { rules }).guard(guard).rates(rates);
         if let Some(budget) = budget {
             let budgets = budget.budgets().map_err(|what| Error::new(Kind::ConfigInvalid, what))?;

@@ -215,10 +215,10 @@ impl AgentTable {
         }
         let models = Overlay { model: self.model.clone(), models: self.models.clone(), ..Overlay::default() };
         models.named_models().map_err(|error| place.invalid(&["models"], error.detail()))?;
-        let rules = rules(&self.rules, place)?;
+        let rules = rules(std::mem::take(&mut self.rules), place)?;
         resolve_paths(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
         resolve_hook_paths(&mut self.hooks, place)?;
-        let rates = rates(&self.rates, place)?;
+        let rates = rates(std::mem::take(&mut self.rates), place)?;
         Ok(Layer { parent, overlay: Overlay { rates, ..overlay(&self, rules, place)? } })
     }
 }
@@ -228,10 +228,10 @@ impl CapabilityTable {
     pub(super) fn capability(mut self, place: &TableLocation<'_>) -> Result<CapabilityLayer, Error> {
         let NeedsTable { capabilities, settings, env, programs } = std::mem::take(&mut self.needs);
         let description = std::mem::take(&mut self.description);
-        let rules = rules(&self.rules, place)?;
+        let rules = rules(std::mem::take(&mut self.rules), place)?;
         resolve_paths(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
         resolve_hook_paths(&mut self.hooks, place)?;
-        let rates = rates(&self.rates, place)?;
+        let rates = rates(std::mem::take(&mut self.rates), place)?;
         let mut overlay = Overlay { rates, ..overlay(&self, rules, place)? };
         overlay.settings.retain(|name, _| name != "needs" && name != "description");
         Ok(CapabilityLayer {
@@ -242,9 +242,9 @@ impl CapabilityTable {
     }
 }
 
-fn rules(tables: &[RuleTable], place: &TableLocation<'_>) -> Result<Vec<Rule>, Error> {
+fn rules(tables: Vec<RuleTable>, place: &TableLocation<'_>) -> Result<Vec<Rule>, Error> {
     let mut rules: Vec<Rule> = Vec::new();
-    for (index, table) in tables.iter().enumerate() {
+    for (index, table) in tables.into_iter().enumerate() {
         let steps = ["rules", &index.to_string()];
         let rule = table.rule().map_err(|what| place.invalid(&steps, &what))?;
         if rules.iter().any(|other| other.id == rule.id) {

@@ -46,8 +46,8 @@ enum FullRateAction {
 
 impl RateTable {
     /// Converts the table to a rate limit. The error says what is wrong.
-    fn rate(&self) -> Result<RateLimit, String> {
-        let name = &self.name;
+    fn rate(self) -> Result<RateLimit, String> {
+        let name = self.name;
         let most = self.wait_s.map(|seconds| Duration::from_secs(seconds.get().into()));
         let when_full = match (self.when_full, most) {
             (FullRateAction::Wait, most) => WhenFull::Wait { most },
@@ -58,17 +58,17 @@ impl RateTable {
                 ));
             }
         };
-        let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
-        let rate = RateLimit::new(name.clone(), tool, self.calls, self.per);
+        let tool = self.tool.unwrap_or_else(|| "*".to_owned());
+        let rate = RateLimit::new(name, tool, self.calls, self.per);
         let burst = self.burst.unwrap_or(rate.burst);
         Ok(RateLimit { burst, when_full, when_down: self.when_down, ..rate })
     }
 }
 
 /// Converts the tables to rate limits. Their names must be unique.
-pub(super) fn rates(tables: &[RateTable], place: &TableLocation<'_>) -> Result<Vec<RateLimit>, Error> {
+pub(super) fn rates(tables: Vec<RateTable>, place: &TableLocation<'_>) -> Result<Vec<RateLimit>, Error> {
     let mut rates: Vec<RateLimit> = Vec::new();
-    for (index, table) in tables.iter().enumerate() {
+    for (index, table) in tables.into_iter().enumerate() {
         let steps = ["rates", &index.to_string()];
         let rate = table.rate().map_err(|what| place.invalid(&steps, &what))?;
         if rates.iter().any(|other| other.name == rate.name) {

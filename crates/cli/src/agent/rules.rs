@@ -191,27 +191,27 @@ impl From<ProvenanceTable> for ValueTrust {
 
 impl RuleTable {
     /// Converts the table to a rule. The error says what is wrong.
-    pub(super) fn rule(&self) -> Result<Rule, String> {
-        let name = &self.name;
-        let tests = self.tests.iter().map(ConditionTable::test).collect::<Result<_, _>>();
-        let tests = tests.map_err(|what| format!("rule `{name}`: {what}"))?;
-        let then = self.decision().map_err(|what| format!("rule `{name}`: {what}"))?;
+    pub(super) fn rule(mut self) -> Result<Rule, String> {
+        let tests = std::mem::take(&mut self.tests).into_iter().map(ConditionTable::test);
+        let wrong = |what: String| format!("rule `{}`: {what}", self.name);
+        let tests = tests.collect::<Result<_, _>>().map_err(wrong)?;
+        let then = self.decision().map_err(wrong)?;
         if self.labels.as_ref().is_some_and(Vec::is_empty) {
-            return Err(format!("rule `{name}`: `labels` needs a source, like `tool:fetch`"));
+            return Err(wrong("`labels` needs a source, like `tool:fetch`".to_owned()));
         }
-        let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
+        let times = self.times().map_err(wrong)?;
         let rule = Rule {
             at: self.at.into(),
-            tool,
+            tool: self.tool.unwrap_or_else(|| "*".to_owned()),
             tests,
             untrusted: self.untrusted,
-            labels: self.labels.clone().unwrap_or_default(),
+            labels: self.labels.unwrap_or_default(),
             provenance: self.provenance.map(Into::into),
-            agent: self.agent.clone(),
+            agent: self.agent,
             org: self.org,
             cost_over: self.cost_over,
-            times: self.times().map_err(|what| format!("rule `{name}`: {what}"))?,
-            ..Rule::new(name.clone(), then)
+            times,
+            ..Rule::new(self.name, then)
         };
         rule.check().map_err(|error| error.detail().to_owned())?;
         Ok(rule)
@@ -323,19 +323,19 @@ impl RuleTable {
 }
 
 impl ConditionTable {
-    fn test(&self) -> Result<RuleTest, String> {
-        let path = self.path.clone();
+    fn test(self) -> Result<RuleTest, String> {
+        let path = self.path;
         if !path.starts_with('/') {
             return Err(format!("expected a path like `/euros`, got `{path}`"));
         }
         let mut said = [
-            self.is.clone().map(|value| Comparison::OneOf(vec![value])),
-            self.one_of.clone().map(Comparison::OneOf),
-            self.none_of.clone().map(Comparison::NoneOf),
-            self.over.clone().map(Comparison::Over),
-            self.under.clone().map(Comparison::Under),
-            self.like.clone().map(Comparison::Like),
-            self.unlike.clone().map(Comparison::Unlike),
+            self.is.map(|value| Comparison::OneOf(vec![value])),
+            self.one_of.map(Comparison::OneOf),
+            self.none_of.map(Comparison::NoneOf),
+            self.over.map(Comparison::Over),
+            self.under.map(Comparison::Under),
+            self.like.map(Comparison::Like),
+            self.unlike.map(Comparison::Unlike),
         ]
         .into_iter()
         .flatten();

@@ -317,7 +317,7 @@ fn readable<T: DeserializeOwned>(stored: &StoredConfig) -> Option<T> {
 /// Reads the rate limits that apply to all agents.
 fn everywhere(document: &Document) -> Result<Vec<RateLimit>, Error> {
     let tables: Vec<RateTable> = document.value(&["rates"])?.unwrap_or_default();
-    rates(&tables, &TableLocation::within(document, &[], "outlast.toml".to_owned())?)
+    rates(tables, &TableLocation::within(document, &[], "outlast.toml".to_owned())?)
 }
 
 /// Reads an overlay from a file.
