@@ -59,7 +59,7 @@ impl McpConnection {
     pub async fn open(server: &McpServerSpec, pins: &PinnedDefinitions) -> Result<Self, Error> {
         let accepted = pins.of(&server.name).cloned().collect();
         let shared = Arc::new(ConnectionState::new(&server.name, server.settings.elicitation, accepted));
-        let link = with_timeout(&server.name, Self::connect(server, &shared)).await?;
+        let link = with_timeout(&server.name, Self::connect(server, shared)).await?;
         link.check_pins().await?;
         Ok(link)
     }
@@ -81,10 +81,10 @@ impl McpConnection {
         Ok(Self { service, shared, process: None, variables: Vec::new() })
     }
 
-    async fn connect(server: &McpServerSpec, shared: &Arc<ConnectionState>) -> Result<Self, Error> {
+    async fn connect(server: &McpServerSpec, shared: Arc<ConnectionState>) -> Result<Self, Error> {
         let handler = ServerMessageHandler(shared.clone());
         let variables = server.transport.variables().to_vec();
-        match &server.transport {
+        let (service, process) = match &server.transport {
             ServerTransport::Process(process) => {
                 let (running, ends) = process.start()?;
                 let Ok(service) = handler.serve(ends).await else {
@@ -93,7 +93,7 @@ impl McpConnection {
                     let why = if complained.is_empty() { silent } else { &complained };
                     return Err(unavailable(&server.name, why));
                 };
-                Ok(Self { service, shared: shared.clone(), process: Some(running), variables })
+                (service, Some(running))
             }
             ServerTransport::Http(HttpTransport { url, client, bearer, .. }) => {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
@@ -111,14 +111,15 @@ impl McpConnection {
                 let service = service.map_err(|cause| {
                     unavailable(&server.name, &redact_variables(&innermost(&cause), &variables))
                 })?;
-                Ok(Self { service, shared: shared.clone(), process: None, variables })
+                (service, None)
             }
             ServerTransport::Streams(streams) => {
                 let service = handler.serve(tokio::io::split(streams.connect())).await;
                 let service = service.map_err(|cause| unavailable(&server.name, &cause.to_string()))?;
-                Ok(Self { service, shared: shared.clone(), process: None, variables })
+                (service, None)
             }
-        }
+        };
+        Ok(Self { service, shared, process, variables })
     }
 
     async fn tools(&self) -> Result<Vec<ToolDefinition>, Error> {

@@ -400,9 +400,9 @@ impl ServerEntry {
         if self.server.settings.elicitation {
             floor = Some(self.acquire_exclusive().await?);
             // A question parks the turn, and the call runs again from here. It must know whether it was already sent.
-            let life = Value::from(self.process_name.as_str());
-            let sent = scope.step("sent", Value::Null, Box::pin(ready(Ok(life.clone())))).await?;
-            let lost = sent != life || self.calls_in_flight.was_started(call.id);
+            let life = self.process_name.as_str();
+            let sent = scope.step("sent", Value::Null, Box::pin(ready(Ok(Value::from(life))))).await?;
+            let lost = sent.as_str() != Some(life) || self.calls_in_flight.was_started(call.id);
             if lost && !prepared.class.may_repeat() {
                 let name = &self.server.name;
                 return Err(failed(format!(
