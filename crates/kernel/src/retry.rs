@@ -384,11 +384,11 @@ impl<'a> OriginalTurn<'a> {
     /// Returns the steps that a call has completed. Approvals, rate limits and deferrals are waited for
     /// again.
     fn steps(&self, call: &ReplayKey) -> impl Iterator<Item = (&'a ReplayKey, &'a Command, &'a Outcome)> {
-        let (call, completion) = (call.clone(), call.completion());
+        let completion = call.completion();
         let asks = |key: &ReplayKey| key.is_approval() || key.is_rate() || key.is_deferred();
         self.records.iter().filter_map(move |record| match &record.fact {
             Fact::Performed(EffectPerformed { key, command, outcome, .. })
-                if key.is_under(&call) && !asks(key) && *key != completion =>
+                if key.is_under(call) && !asks(key) && *key != completion =>
             {
                 Some((key, command, outcome))
             }
