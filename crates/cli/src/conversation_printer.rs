@@ -258,10 +258,10 @@ impl ConversationPrinter {
 
     /// Prints the rest of a reply.
     fn finish(&mut self, key: &ReplayKey, reply: &Reply) {
+        self.whole.insert(key.clone());
         self.withheld = self.held_back.contains(&key.output());
         if self.withheld {
             self.void();
-            self.whole.insert(key.clone());
             return;
         }
         let text = text_of(&reply.parts);
@@ -277,7 +277,6 @@ impl ConversationPrinter {
         if !text.is_empty() {
             terminal::say("");
         }
-        self.whole.insert(key.clone());
     }
 
     fn name<'a>(&'a self, key: &'a ReplayKey) -> &'a str {

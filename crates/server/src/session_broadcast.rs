@@ -123,7 +123,7 @@ impl SessionBroadcasts {
         // This may be the last handle of a relay that has stopped. Its `drop` locks the table, so release the
         // lock first.
         drop(found);
-        Subscription::to(relay)
+        Subscription::to(&relay)
     }
 }
 
@@ -265,7 +265,7 @@ impl EventBuffer {
 }
 
 impl Subscription {
-    fn to(relay: Arc<SessionBroadcast>) -> Self {
+    fn to(relay: &Arc<SessionBroadcast>) -> Self {
         let mut log = lock(&relay.log);
         let buffered = u64::try_from(log.buffered.len()).unwrap_or(u64::MAX);
         let live: usize = log.buffered.iter().map(|encoded| usize::from(encoded.is_live())).sum();
@@ -281,7 +281,7 @@ impl Subscription {
         });
         let wakeups = log.join_group();
         drop(log);
-        Self { relay, wakeups, next, frames, initial_reply }
+        Self { relay: relay.clone(), wakeups, next, frames, initial_reply }
     }
 
     /// Returns the next event. Waits for one if necessary. Cancel safe: no event is lost.
@@ -384,7 +384,7 @@ mod tests {
         for event in [said(1, 0, "void"), said(2, 0, "one "), said(2, 4, "two ")] {
             tell(&relay, &event);
         }
-        let mut late = Subscription::to(relay.clone());
+        let mut late = Subscription::to(&relay);
         tell(&relay, &said(2, 8, "three"));
         assert_eq!(hear(&mut late), ["2+0: one two ", "2+8: three"]);
         let (worker, since) = (outlast_vocab::WorkerId::from_u128(2), outlast_vocab::Millis(1));
@@ -393,7 +393,7 @@ mod tests {
         for over in [ended(), durable(resumed), retracted] {
             tell(&relay, &said(2, 0, "again"));
             tell(&relay, &over);
-            assert_eq!(hear(&mut Subscription::to(relay.clone())), Vec::<String>::new());
+            assert_eq!(hear(&mut Subscription::to(&relay)), Vec::<String>::new());
         }
     }
 
@@ -402,16 +402,16 @@ mod tests {
         let relay = relay(ROOMY);
         tell(&relay, &said(1, 0, "one "));
         tell(&relay, &said(1, 8, "three "));
-        assert_eq!(hear(&mut Subscription::to(relay.clone())), Vec::<String>::new());
+        assert_eq!(hear(&mut Subscription::to(&relay)), Vec::<String>::new());
         tell(&relay, &said(2, 0, "one "));
-        assert_eq!(hear(&mut Subscription::to(relay.clone())), ["2+0: one "]);
+        assert_eq!(hear(&mut Subscription::to(&relay)), ["2+0: one "]);
     }
 
     #[tokio::test]
     async fn slow_subscriber_gets_lost_count_from_bounded_buffer() {
         for most in [BufferLimits { events: 2, ..ROOMY }, BufferLimits { bytes: 600, ..ROOMY }] {
             let relay = relay(most);
-            let (mut slow, mut quick) = (Subscription::to(relay.clone()), Subscription::to(relay.clone()));
+            let (mut slow, mut quick) = (Subscription::to(&relay), Subscription::to(&relay));
             let mut received = Vec::new();
             for n in 0..1_000 {
                 tell(&relay, &said(1, n, "x"));
@@ -429,7 +429,7 @@ mod tests {
     #[tokio::test]
     async fn oversized_event_is_delivered_once_to_every_subscriber() {
         let relay = relay(BufferLimits { bytes: 10, ..ROOMY });
-        let mut reader = Subscription::to(relay.clone());
+        let mut reader = Subscription::to(&relay);
         tell(&relay, &ended());
         assert_eq!(hear(&mut reader), ["turn.ended"]);
     }
@@ -437,7 +437,7 @@ mod tests {
     #[tokio::test]
     async fn subscribers_are_woken_in_groups_without_omission() {
         let relay = relay(ROOMY);
-        let readers: Vec<_> = (0..3 * GROUP_SIZE).map(|_| Subscription::to(relay.clone())).collect();
+        let readers: Vec<_> = (0..3 * GROUP_SIZE).map(|_| Subscription::to(&relay)).collect();
         let awake = || readers.iter().filter(|reader| reader.wakeups.has_changed().unwrap()).count();
         let (mut group, mut due) = (0, 3);
         for woken in 1..=3 {
@@ -446,14 +446,14 @@ mod tests {
         }
         drop(readers);
         // A new reader takes a free place in an existing group.
-        let _reader = Subscription::to(relay.clone());
+        let _reader = Subscription::to(&relay);
         assert_eq!(lock(&relay.log).groups.len(), 3);
     }
 
     #[tokio::test]
     async fn final_error_arrives_after_earlier_events() {
         let relay = relay(ROOMY);
-        let mut reader = Subscription::to(relay.clone());
+        let mut reader = Subscription::to(&relay);
         tell(&relay, &said(1, 0, "x"));
         lock(&relay.log).end(&Error::new(outlast_vocab::Kind::SessionNotFound, "gone"));
         assert!(matches!(reader.next().await, Ok(BroadcastEvent::Encoded(_))));

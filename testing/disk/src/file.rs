@@ -234,7 +234,8 @@ mod tests {
         file
     }
 
-    fn after_power_loss(mut file: DiskFile, fate: PowerLossEffect) -> Vec<u8> {
+    fn after_power_loss(file: &DiskFile, fate: PowerLossEffect) -> Vec<u8> {
+        let mut file = file.clone();
         file.lose_power("file", &mut |_| fate);
         file.bytes().to_vec()
     }
@@ -243,9 +244,9 @@ mod tests {
     fn write_is_visible_immediately_durable_after_sync() {
         let mut file = written(&[(0, b"abc")]);
         assert_eq!(file.bytes(), b"abc");
-        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Dropped), b"");
         file.sync();
-        assert_eq!(after_power_loss(file, PowerLossEffect::Dropped), b"abc");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Dropped), b"abc");
     }
 
     #[test]
@@ -280,8 +281,8 @@ mod tests {
         file.sync();
         file.truncate(1);
         assert_eq!(file.bytes(), b"a");
-        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"abc");
-        assert_eq!(after_power_loss(file, PowerLossEffect::Kept), b"a");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Dropped), b"abc");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Kept), b"a");
     }
 
     #[test]
@@ -291,9 +292,9 @@ mod tests {
         file.write(1, b"xy");
         file.sync();
         assert_eq!(file.bytes(), b"axy", "the system still shows it");
-        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"\0xy");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Dropped), b"\0xy");
         // If it arrived after all, it arrived before the bytes that were synced later.
-        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Kept), b"axy");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Kept), b"axy");
         let mut asked = Vec::new();
         file.lose_power("file", &mut |unsynced| {
             asked.push(unsynced.sync_failed);
@@ -307,9 +308,9 @@ mod tests {
         let mut file = written(&[(0, b"abc")]);
         file.corrupt(1, b"X");
         assert_eq!(file.bytes(), b"aXc");
-        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Kept), b"aXc");
-        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"\0X");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Kept), b"aXc");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Dropped), b"\0X");
         file.sync();
-        assert_eq!(after_power_loss(file, PowerLossEffect::Dropped), b"aXc");
+        assert_eq!(after_power_loss(&file, PowerLossEffect::Dropped), b"aXc");
     }
 }

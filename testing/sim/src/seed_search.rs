@@ -162,20 +162,19 @@ fn shrink(plan: &SimPlan, expected: &FaultFreeOutcomes) -> PlanSelection {
     loop {
         let before = keep.clone();
         for no in 0..plan.faults.len() {
-            let without = PlanSelection { faults: without(keep.faults.as_ref(), &no), ..keep.clone() };
+            let without = smaller(&keep, |keep| keep.faults = without(keep.faults.as_ref(), &no));
             keep = if without != keep && fails(&without) { without } else { keep };
         }
         for request in plan.model_faults.keys() {
-            let without =
-                PlanSelection { requests: without(keep.requests.as_ref(), request), ..keep.clone() };
+            let without = smaller(&keep, |keep| keep.requests = without(keep.requests.as_ref(), request));
             keep = if without != keep && fails(&without) { without } else { keep };
         }
         for no in 0..plan.outages.len() {
-            let without = PlanSelection { outages: without(keep.outages.as_ref(), &no), ..keep.clone() };
+            let without = smaller(&keep, |keep| keep.outages = without(keep.outages.as_ref(), &no));
             keep = if without != keep && fails(&without) { without } else { keep };
         }
         for no in 0..plan.session_scenarios.len() {
-            let without = PlanSelection { sessions: without(keep.sessions.as_ref(), &no), ..keep.clone() };
+            let without = smaller(&keep, |keep| keep.sessions = without(keep.sessions.as_ref(), &no));
             let empty = without.sessions.as_ref().is_some_and(Vec::is_empty);
             keep = if !empty && without != keep && fails(&without) { without } else { keep };
         }
@@ -183,6 +182,13 @@ fn shrink(plan: &SimPlan, expected: &FaultFreeOutcomes) -> PlanSelection {
             return keep;
         }
     }
+}
+
+/// Returns a copy of a selection with one change.
+fn smaller(keep: &PlanSelection, change: impl FnOnce(&mut PlanSelection)) -> PlanSelection {
+    let mut smaller = keep.clone();
+    change(&mut smaller);
+    smaller
 }
 
 fn without<T: PartialEq + Clone>(list: Option<&Vec<T>>, one: &T) -> Option<Vec<T>> {

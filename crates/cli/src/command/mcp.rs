@@ -101,7 +101,7 @@ impl McpArgs {
             data.only_here("this command works on a local agent file")?;
         }
         match self.what {
-            McpCommand::Serve(serve) => serve.run(data, self.agent).await,
+            McpCommand::Serve(serve) => Box::pin(serve.run(data, self.agent)).await,
             McpCommand::Add(add) => {
                 add.write(path)?;
                 accept(path, &add.name).await
