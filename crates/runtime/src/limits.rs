@@ -7,3 +7,4 @@ pub mod provider_health;
 pub mod provider_limits;
 pub(crate) mod tool_limits;
 pub(crate) mod validation;
+mod wake_up_queue;

@@ -42,6 +42,8 @@ pub(crate) struct ObservedEffects {
 #[derive(Clone, Copy)]
 pub(crate) struct ObservedModelRequest {
     pub(crate) session: SessionId,
+    /// The process that made it.
+    pub(crate) life: SimProcessNo,
     /// The time in milliseconds since the start of the world.
     pub(crate) at_ms: u64,
 }
@@ -112,9 +114,9 @@ impl EffectRecorder {
         seen.requests - 1
     }
 
-    /// Records when a session made a model request.
-    pub(crate) fn record_model_request(&self, session: SessionId, at_ms: u64) {
-        self.seen().model_requests.push(ObservedModelRequest { session, at_ms });
+    /// Records a model request.
+    pub(crate) fn record_model_request(&self, request: ObservedModelRequest) {
+        self.seen().model_requests.push(request);
     }
 
     /// Restores the provider of a session.

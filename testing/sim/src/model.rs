@@ -2,10 +2,11 @@
 //!
 //! Its reply depends only on the conversation, so a call that is repeated after a crash gets the same reply. A mood is
 //! a network fault that affects one request.
-use crate::effect_recorder::EffectRecorder;
+use crate::effect_recorder::{EffectRecorder, ObservedModelRequest};
 use crate::plan::ProviderOutage;
 use crate::scenario::{self, Scenario, ScriptedReply};
 use crate::sim_time::ProcessClock;
+use crate::task_scheduler::SimProcessNo;
 use futures_util::stream;
 use outlast_ports::clock::Clock;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
@@ -70,6 +71,7 @@ pub(crate) const FALLBACK: &str = "backup/model";
 
 /// The model from the view of one process.
 pub(crate) struct SimModel {
+    pub(crate) life: SimProcessNo,
     pub(crate) clock: Arc<ProcessClock>,
     pub(crate) witness: Arc<EffectRecorder>,
     pub(crate) model_faults: Arc<BTreeMap<u64, SimModelFault>>,
@@ -98,7 +100,11 @@ impl ModelProvider for SimModel {
         };
         let request_no = self.witness.asked(which.clone());
         let is_down = self.is_down(&request.call.model);
-        self.witness.record_model_request(request.session, self.clock.world_age_ms());
+        self.witness.record_model_request(ObservedModelRequest {
+            session: request.session,
+            life: self.life,
+            at_ms: self.clock.world_age_ms(),
+        });
         let mood = self.model_faults.get(&request_no).copied().filter(|_| !is_down);
         let mut pieces: VecDeque<Result<ModelEvent, Error>> = match mood {
             Some(SimModelFault::Busy(after)) => {

@@ -258,6 +258,11 @@ impl SimPlan {
         })
     }
 
+    /// Returns whether a clock may be wrong.
+    pub(crate) fn has_clock_jump(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.fault_kind, FaultKind::Jump(_)))
+    }
+
     /// Returns whether every settled scenario must end as it does without faults.
     pub(crate) fn is_strict(&self) -> bool {
         self.faults.iter().all(|fault| fault.fault_kind.passes())

@@ -157,6 +157,7 @@ impl SimProcess {
             metrics: None,
             store: store.clone(),
             models: vec![Arc::new(SimModel {
+                life: no,
                 clock: clock.clone(),
                 witness: origin.witness.clone(),
                 model_faults: origin.model_faults.clone(),

@@ -92,6 +92,10 @@ impl Clock for ProcessClock {
         Millis((BEGAN + self.time.now()).saturating_add_signed(self.ahead()))
     }
 
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.time.now())
+    }
+
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
         let mut sleeper = Sleeper { time: &self.time, place: None };
         Box::pin(poll_fn(move |task| {

@@ -289,6 +289,21 @@ fn waiting_sessions_wake_paced_after_shared_outage() {
     }
 }
 
+// Regression: the turns that a new process found due called their provider together once the first one had an answer.
+#[test]
+fn waiting_sessions_wake_paced_after_kills() {
+    // While no process is running, the outage ends and deadlines pass.
+    let kill = |write| Fault { at: FaultTime::AfterWrite(write), fault_kind: FaultKind::Kill(15_000) };
+    for first in [70, 80, 90, 100] {
+        let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 20_000 }];
+        let session_scenarios = vec![play("at-most-once tool"); 16];
+        let faults = (0..3).map(|number| kill(first + 40 * number)).collect();
+        let plan = SimPlan { session_scenarios, outages, faults, ..SimPlan::of(0) };
+        let outcome = ends_as_without_faults(&plan, &each_alone(&plan));
+        assert!(outcome.lives >= 3, "{} lives", outcome.lives);
+    }
+}
+
 #[test]
 fn fallback_model_serves_sessions_during_outage() {
     let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 40_000_000 }];

@@ -4,10 +4,12 @@
 //! Failures of a single session may be caused by its request.
 //!
 //! While a provider is down, one call at a time goes out as a probe, with growing pauses. All other calls of the models
-//! that failed wait. Sessions take turns with the probe. The first answer of a failed model ends the outage.
+//! that failed wait. Sessions take turns with the probe. The first answer of a failed model ends the outage. Then the turns
+//! that waited call the provider one after the other, whether they were woken or their deadlines have passed.
 //!
 //! This state is in the memory of one process. The waits of turns are in their journals ([`crate::turn::model`]), so after a
 //! restart the first waiting turn becomes the probe.
+use super::wake_up_queue::WakeUpQueue;
 use crate::turn::model_request::jittered;
 use outlast_ports::clock::Entropy;
 use outlast_vocab::message::ModelName;
@@ -38,6 +40,8 @@ struct ProviderState {
     /// Whether it has answered a call of this process.
     has_answered: bool,
     outage: Option<Outage>,
+    /// The calls of turns that have waited for it.
+    wake_ups: WakeUpQueue,
 }
 
 /// An outage of a provider.
@@ -135,6 +139,23 @@ impl ProviderHealth {
         Err(ProviderPause { pause, last_failure: outage.last_failure.clone() })
     }
 
+    /// Returns how long a turn that has waited for this provider and has a permit still has to wait before its call. If
+    /// this is zero, the call counts as made. `elapsed` is the time of the monotonic clock.
+    pub(crate) fn pace(
+        &self,
+        provider: &str,
+        session: SessionId,
+        limits: &Limits,
+        elapsed: Duration,
+    ) -> Duration {
+        let mut providers = self.lock();
+        let ProviderState { outage, wake_ups, .. } = providers.entry(provider.to_owned()).or_default();
+        if outage.as_ref().is_some_and(|outage| outage.probing == Some(session)) {
+            wake_ups.put_first(session, elapsed);
+        }
+        wake_ups.wait(session, limits.provider_wake_apart, elapsed)
+    }
+
     /// Records that a provider answers again.
     pub(crate) fn recover(&self, provider: &str) {
         self.recovered.lock().unwrap_or_else(PoisonError::into_inner).insert(provider.to_owned());
@@ -212,7 +233,8 @@ impl Permit<'_> {
         if !had_failed && !state.outage.as_ref().is_some_and(affected) {
             return is_first;
         }
-        *state = ProviderState { has_answered: true, ..ProviderState::default() };
+        let wake_ups = std::mem::take(&mut state.wake_ups);
+        *state = ProviderState { has_answered: true, wake_ups, ..ProviderState::default() };
         true
     }
 
@@ -236,6 +258,9 @@ impl Permit<'_> {
         let begins = state.outage.is_none();
         if begins && (state.failures < limits.model_attempts || state.failed_sessions.len() < 2) {
             return None;
+        }
+        if begins {
+            state.wake_ups.clear();
         }
         let (model, waited) = (self.request.model, self.request.waited);
         let outage = state.outage.get_or_insert_with(|| Outage::begin(model, waited, limits, now));

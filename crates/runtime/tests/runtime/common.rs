@@ -35,7 +35,11 @@ pub(crate) struct PausedClock(tokio::time::Instant);
 
 impl PausedClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(tokio::time::Instant::now()))
+        Self::since(tokio::time::Instant::now())
+    }
+
+    pub(crate) fn since(began: tokio::time::Instant) -> Arc<Self> {
+        Arc::new(Self(began))
     }
 }
 

@@ -72,9 +72,11 @@ impl Flaky {
     fn life<'a>(&self, limits: Limits) -> impl FnOnce(&mut RuntimeConfig) + use<'a> {
         let provider = self.clone();
         move |config| {
-            config.models = vec![Arc::new(provider)];
             config.package.model = "one/big".parse().unwrap();
             config.limits = limits;
+            // The time of all processes is the same.
+            config.clock = PausedClock::since(provider.began);
+            config.models = vec![Arc::new(provider)];
         }
     }
 }
@@ -239,9 +241,8 @@ async fn one_probe_serves_many_turns_that_wake_paced() {
     }
     let after: Vec<Duration> = provider.calls().into_iter().filter(|at| *at >= HOUR).collect();
     assert_eq!(after.len(), 30);
-    // A deadline that passes meanwhile may wake one more.
-    let most = after.iter().map(|at| after.iter().filter(|other| *other == at).count()).max();
-    assert!(most <= Some(2), "{after:?}");
+    // A deadline that passes meanwhile wakes none earlier.
+    assert!(smallest_gap(&after) >= Limits::default().provider_wake_apart, "{after:?}");
     // All of them woke after the probe, and not at their deadlines.
     assert!(after.last().unwrap().saturating_sub(after[0]) < MINUTE, "{after:?}");
 }
@@ -266,6 +267,45 @@ async fn restart_during_outage_sends_one_shared_probe() {
     for turn in &turns {
         assert_eq!(end_within(&life, *turn, 3 * HOUR).await, Some(answered("one/big answers")));
     }
+}
+
+/// Returns the shortest time between two calls.
+fn smallest_gap(calls: &[Duration]) -> Duration {
+    calls.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap_or_default()
+}
+
+/// Lets 100 sessions wait for their provider, and starts another process after the outage and after all deadlines. Every
+/// turn must be answered, and the calls of the new process must be paced.
+async fn restart_after_outage_paces_calls(limits: Limits) {
+    let (memory, provider) = (MemoryStore::new(), Flaky::down_for(100 * HOUR));
+    let life = start_on(&memory, &provider, limits.clone(), 1).await;
+    let mut turns = Vec::new();
+    for number in 1..=100 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    tokio::time::sleep(HOUR).await;
+    life.die(&memory).await;
+    provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+    tokio::time::sleep(2 * HOUR).await;
+    let life = start_on(&memory, &provider, limits, 2).await;
+    for turn in &turns {
+        assert_eq!(end_within(&life, *turn, MINUTE).await, Some(answered("one/big answers")));
+    }
+    let calls: Vec<Duration> = provider.calls().into_iter().filter(|at| *at >= 3 * HOUR).collect();
+    assert_eq!(calls.len(), turns.len());
+    assert!(smallest_gap(&calls) >= Limits::default().provider_wake_apart, "{calls:?}");
+}
+
+// Regression: the first due turn probed the provider. The others called it together as soon as it had answered.
+#[tokio::test(start_paused = true)]
+async fn due_turns_call_paced_after_restart() {
+    restart_after_outage_paces_calls(Limits::default()).await;
+}
+
+// Regression: a turn calls its provider once more before it fails. After a restart, many turns did so together.
+#[tokio::test(start_paused = true)]
+async fn last_calls_are_paced_after_restart() {
+    restart_after_outage_paces_calls(Limits { provider_wait: 2 * HOUR, ..Limits::default() }).await;
 }
 
 #[tokio::test(start_paused = true)]

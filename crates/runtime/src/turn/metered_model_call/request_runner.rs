@@ -182,20 +182,64 @@ impl<'a> ModelRequestRunner<'a> {
     where
         'a: 'r,
     {
-        let wait = |blocked| self.wait_for_provider(blocked, request, began);
         let Some(pause) = self.wait_for_provider_rate(rate, request, asker).await else {
-            return self.permit(request).map_err(wait);
+            return self.paced_permit(request, began, asker).await;
         };
         let rejected = self.call.client.catalogue.rate_limiter.closed_by(rate, self.call.client.clock.now());
         if rejected.is_some() {
-            return Err(wait(ProviderPause { pause, last_failure: rejected }));
+            let blocked = ProviderPause { pause, last_failure: rejected };
+            return Err(self.wait_for_provider(blocked, request, began));
         }
-        Err(ModelRequestResult::Wait { key: self.call.waits_for.provider_queue(self.past.in_line), pause })
+        Err(self.wait_in_line(pause))
+    }
+
+    /// Admits the call unless its provider is down. Turns that have waited for the provider call it one after the
+    /// other.
+    async fn paced_permit<'r, A: BudgetReservations>(
+        &self,
+        request: &ModelRequest<'r>,
+        began: Duration,
+        asker: &mut A,
+    ) -> Result<Option<Permit<'r>>, ModelRequestResult>
+    where
+        'a: 'r,
+    {
+        let ModelClient { catalogue, limits, clock, .. } = self.call.client;
+        let (provider, session) = (provider_of(&request.call.model), self.call.caller.session);
+        let PastAttempts { provider_waits, forced, .. } = self.past;
+        let mut is_due = forced || self.call.recovered;
+        loop {
+            let permit = self.permit(request, is_due);
+            let permit = permit.map_err(|blocked| self.wait_for_provider(blocked, request, began))?;
+            if provider_waits == 0 || forced {
+                return Ok(permit);
+            }
+            let pause = catalogue.health.pace(provider, session, limits, clock.elapsed());
+            if pause.is_zero() {
+                return Ok(permit);
+            }
+            if pause > limits.wait_in_memory {
+                return Err(self.wait_in_line(pause));
+            }
+            clock.sleep(pause).await;
+            asker.exclude_provider_wait(pause);
+            // The provider may have failed again.
+            is_due = false;
+        }
+    }
+
+    /// Waits in the queue of the provider.
+    fn wait_in_line(&self, pause: Duration) -> ModelRequestResult {
+        ModelRequestResult::Wait { key: self.call.waits_for.provider_queue(self.past.in_line), pause }
     }
 
     /// Admits the call unless its provider is down. An ephemeral host always admits it, because it cannot
-    /// park the turn.
-    fn permit<'r>(&self, request: &ModelRequest<'r>) -> Result<Option<Permit<'r>>, ProviderPause>
+    /// park the turn. A call that is due may probe early.
+    fn permit<'r>(
+        &self,
+        request: &ModelRequest<'r>,
+        is_due: bool,
+    ) -> Result<Option<Permit<'r>>, ProviderPause>
     where
         'a: 'r,
     {
@@ -208,7 +252,7 @@ impl<'a> ModelRequestRunner<'a> {
             model: &request.call.model,
             session: self.call.caller.session,
             waited: self.past.provider_waits,
-            is_due: self.past.forced || self.call.recovered || is_last,
+            is_due: is_due || is_last,
         };
         match catalogue.health.admit(request, limits, now) {
             Err(blocked) if self.call.tier == HostTier::Durable && !is_last => Err(blocked),
