@@ -1,10 +1,11 @@
 //! The plan of one run, as data: the scenarios to play, and the faults with their times. A seed draws a plan; a failing
 //! plan is reduced by leaving out parts.
 use crate::model::{self, SimModelFault};
-use crate::scenario::{Scenario, catalogue};
+use crate::scenario::{PATIENCE, Scenario, catalogue};
 use outlast_random::SeededRandom;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// The plan of one run.
 #[derive(Clone, Debug)]
@@ -221,8 +222,9 @@ impl SimPlan {
         let deaths_visible = random.percent(60);
         let is_impatient = session_scenarios.iter().any(|play| catalogue()[*play].is_impatient());
         if is_impatient {
-            // A fault of the last attempt would end the turn.
-            model_faults.clear();
+            // A provider that asks for a longer pause than the patience ends the turn.
+            let is_short = |millis: u64| Duration::from_millis(millis) <= PATIENCE;
+            model_faults.retain(|_, fault| !matches!(fault, SimModelFault::Busy(pause) if !is_short(*pause)));
         }
         let (outages, has_fallback) =
             if is_impatient { (Vec::new(), false) } else { draw_outages(&mut SeededRandom::new(seed, 4)) };

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long turns wait for their provider in scenarios that shorten this time.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A scenario for one session.
 pub(crate) struct Scenario {
@@ -268,6 +268,9 @@ fn outages() -> Vec<Scenario> {
         Scenario::new("retry after the patience", vec![Call(&[("pay", "a")]), SayOnceRestored("done")])
             .then(Recorded("turn.ended", 1), UserActionKind::Restore)
             .then(Acked(1), UserActionKind::Retry(0))
+            .impatient(),
+        Scenario::new("retry during the outage", vec![Call(&[("pay", "a")]), SayOnceRestored("")])
+            .then(Recorded("turn.ended", 1), UserActionKind::Retry(0))
             .impatient(),
         Scenario::new(
             "retry of a cancelled turn",

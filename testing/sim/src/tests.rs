@@ -304,6 +304,16 @@ fn waiting_sessions_wake_paced_after_kills() {
     }
 }
 
+// Regression: the retry waited for the next probe of its process, and had only that one attempt.
+#[test]
+fn broken_stream_does_not_end_a_retry() {
+    let mut plan = SimPlan::of(play("retry after the patience"));
+    plan.workers = 2;
+    plan.schedule = 0x82;
+    plan.model_faults = [(0, SimModelFault::Down), (10, SimModelFault::Cut(2))].into();
+    ends_as_without_faults(&plan, &each_alone(&plan));
+}
+
 #[test]
 fn fallback_model_serves_sessions_during_outage() {
     let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 40_000_000 }];

@@ -73,7 +73,7 @@ pub(crate) struct PermitRequest<'a> {
     pub(crate) session: SessionId,
     /// How often its turn has waited for the provider.
     pub(crate) waited: u32,
-    /// Whether it may probe early, because an operator forced it or because the provider has answered other calls.
+    /// Whether it may probe early, because a person asked for it or because the provider has answered other calls.
     pub(crate) is_due: bool,
 }
 

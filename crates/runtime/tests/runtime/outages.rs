@@ -13,7 +13,7 @@ use outlast_ports::store::StoreStatus;
 use outlast_ports::tool::Toolbox;
 
 use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
-use outlast_views::{RetryPlace, SessionState, TurnProgress, Unblocker};
+use outlast_views::{RetryOutcome, RetryPlace, SessionState, TurnProgress, Unblocker};
 use outlast_vocab::budget::{Budget, Budgets};
 use outlast_vocab::cost::{Prices, PricesPerMillion};
 use outlast_vocab::effect::{Command, Generation, ModelOutcome, Outcome, StopReason, Usage};
@@ -306,6 +306,51 @@ async fn due_turns_call_paced_after_restart() {
 #[tokio::test(start_paused = true)]
 async fn last_calls_are_paced_after_restart() {
     restart_after_outage_paces_calls(Limits { provider_wait: 2 * HOUR, ..Limits::default() }).await;
+}
+
+// Regression: the retry waited for the next probe of an outage that was over, and failed if that call broke off.
+#[tokio::test(start_paused = true)]
+async fn retry_of_ended_turn_calls_at_once() {
+    let provider = Flaky::down_for(1_000 * HOUR);
+    let life = start(&provider, Limits { provider_wait: 2 * HOUR, ..Limits::default() }).await;
+    let mut turns = Vec::new();
+    for number in 1..=2 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    for turn in &turns {
+        let end = end_within(&life, *turn, 3 * HOUR).await;
+        assert!(matches!(&end, Some(TurnEnd::Failed { .. })), "{end:?}");
+    }
+    provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+    let retry = retry_as_new_turn(&life, turns[0]).await;
+    assert_eq!(end_within(&life, retry, Duration::from_secs(1)).await, Some(answered("one/big answers")));
+}
+
+/// Retries an ended turn. Returns the new turn.
+async fn retry_as_new_turn(life: &Life, ended: TurnId) -> TurnId {
+    let retried = life.runtime.retry_turn(ended, RetryPlace::SameHead).await.unwrap();
+    let RetryOutcome::NewTurn { turn, .. } = retried else { panic!("{retried:?}") };
+    turn
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_of_impatient_turn_waits_again() {
+    let limits = Limits { provider_wait: 20 * MINUTE, ..Limits::default() };
+    for dies in [false, true] {
+        let (memory, provider) = (MemoryStore::new(), Flaky::down_for(1_000 * HOUR));
+        let mut life = start_on(&memory, &provider, limits.clone(), 1).await;
+        let turn = life.send("go").await;
+        let end = end_within(&life, turn, 21 * MINUTE).await;
+        assert!(matches!(&end, Some(TurnEnd::Failed { .. })), "{end:?}");
+        let retry = retry_as_new_turn(&life, turn).await;
+        if dies {
+            life.die(&memory).await;
+            life = start_on(&memory, &provider, limits.clone(), 2).await;
+        }
+        assert_eq!(end_within(&life, retry, 19 * MINUTE).await, None);
+        provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+        assert_eq!(end_within(&life, retry, 2 * MINUTE).await, Some(answered("one/big answers")));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,6 +22,8 @@ pub(crate) struct PastAttempts {
     pub(super) down_since: Option<Millis>,
     /// Whether a person ended the last wait to make the call now.
     pub(super) forced: bool,
+    /// Whether a person retried an ended turn as this turn, and the call has not waited yet.
+    pub(super) is_retry: bool,
     /// How many models may answer the call.
     pub(super) models: u32,
     /// Whether text of the last attempt was streamed.
@@ -31,12 +33,15 @@ pub(crate) struct PastAttempts {
 impl PastAttempts {
     /// Reads the earlier attempts of the model call with this key.
     pub(crate) fn of(history: &TurnHistory, key: &ReplayKey) -> Self {
+        let provider_waits = history.provider_wait_count(key);
+        let retries = history.accepted().is_some_and(|accepted| accepted.retry_of.is_some());
         Self {
             tried: history.failed_attempt_count(key),
             in_line: history.queue_wait_count(key),
-            provider_waits: history.provider_wait_count(key),
+            provider_waits,
             down_since: history.provider_down_since(key),
             forced: history.provider_wait_was_ended(key),
+            is_retry: retries && provider_waits == 0,
             models: 1,
             streamed: false,
         }

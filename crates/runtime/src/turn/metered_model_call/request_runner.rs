@@ -206,8 +206,8 @@ impl<'a> ModelRequestRunner<'a> {
     {
         let ModelClient { catalogue, limits, clock, .. } = self.call.client;
         let (provider, session) = (provider_of(&request.call.model), self.call.caller.session);
-        let PastAttempts { provider_waits, forced, .. } = self.past;
-        let mut is_due = forced || self.call.recovered;
+        let PastAttempts { provider_waits, forced, is_retry, .. } = self.past;
+        let mut is_due = forced || is_retry || self.call.recovered;
         loop {
             let permit = self.permit(request, is_due);
             let permit = permit.map_err(|blocked| self.wait_for_provider(blocked, request, began))?;
