@@ -129,7 +129,7 @@ impl EffectRecorder {
         self.seen().restored.contains(&session)
     }
 
-    /// Uncounts a request that failed because the provider was down.
+    /// Uncounts a request that failed and is repeated as often as needed.
     pub(crate) fn uncount_request(&self, call: &str) {
         if let Some(times) = self.seen().asked.get_mut(call) {
             *times -= 1;

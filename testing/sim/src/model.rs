@@ -116,7 +116,7 @@ impl ModelProvider for SimModel {
                 let is_restored = self.witness.is_restored(request.session);
                 let pieces =
                     if is_down { down() } else { played(request, self.clock.world_age_ms(), is_restored) };
-                if matches!(pieces.front(), Some(Err(error)) if error.kind() == Kind::ModelUnavailable) {
+                if matches!(pieces.front(), Some(Err(error)) if is_asked_again(&request.call.model, error)) {
                     self.witness.uncount_request(&which);
                 }
                 pieces
@@ -154,6 +154,12 @@ impl ModelProvider for SimModel {
             pieces.pop_front().map(|piece| (piece, (pieces, given + 1)))
         }))
     }
+}
+
+/// Returns whether a turn repeats a request that failed with this error. The rejection of a fallback model does not end
+/// the turn: it waits for the first model and asks both again.
+fn is_asked_again(model: &ModelName, error: &Error) -> bool {
+    error.kind() == Kind::ModelUnavailable || model.as_str() == FALLBACK
 }
 
 /// Returns the response of a provider that is down.

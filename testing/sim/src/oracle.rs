@@ -343,10 +343,6 @@ fn steps(seen: &ObservedEffects, lives: u32, found: &mut OracleFindings) {
 
 /// Checks that a model call is repeated only after a crash or a failure.
 fn model_calls(plan: &SimPlan, seen: &ObservedEffects, lives: u32, found: &mut OracleFindings) {
-    // While the first model is down, each attempt also asks the fallback, which may reject the request each time.
-    if plan.has_fallback && !plan.outages.is_empty() {
-        return;
-    }
     let most = u64::from(lives) + plan.model_faults.len() as u64 + plan.faults.len() as u64;
     for (call, times) in &seen.asked {
         found.check(*times <= most, || {

@@ -315,6 +315,13 @@ fn broken_stream_does_not_end_a_retry() {
 }
 
 #[test]
+fn rejection_by_fallback_is_no_repeated_call() {
+    let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 600_000 }];
+    let plan = SimPlan { outages, has_fallback: true, ..SimPlan::of(play("model that refuses")) };
+    ends_as_without_faults(&plan, &each_alone(&plan));
+}
+
+#[test]
 fn fallback_model_serves_sessions_during_outage() {
     let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 40_000_000 }];
     let plan = SimPlan { outages, has_fallback: true, ..shared_outages() };
