@@ -5,11 +5,25 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use outlast_http::caller::CompatClient;
-use outlast_http::problem::{ApiError, ErrorCause, public_detail};
+use outlast_http::problem::{self, ApiError, ErrorCause, public_detail};
 use outlast_http::request_headers::REQUEST_ID;
 use outlast_vocab::error::ErrorPlace;
 use outlast_vocab::{Error, Failure, Kind, TurnId};
 use serde_json::Value;
+
+/// The status of a turn that ran and then failed or was cancelled, on APIs that have no object for it.
+///
+/// A repeated request could run the turn's tools again, so this is a status that no client repeats by itself:
+///
+/// | status | repeated by |
+/// |---|---|
+/// | 400, 422 | Claude Code, up to 5 times with other bodies: it takes them for an unsupported feature |
+/// | 408, 409, 429, 5xx | the official clients, the AI SDK |
+/// | all but 400 to 407, 409 and 413 | `LangChain` JS |
+/// | 402, 403, 405, 406 | none |
+///
+/// Of the last row, only 406 has no other meaning in these APIs.
+const ENDED_TURN_STATUS: StatusCode = StatusCode::NOT_ACCEPTABLE;
 
 /// An error, the parameter that it is about, and how far the request got.
 #[derive(Debug)]
@@ -26,8 +40,9 @@ enum RequestProgress {
     Nothing,
     /// Its input was accepted. Repeating the request would start another turn.
     Accepted,
-    /// Its turn failed. Status codes of errors describe requests, so a failed turn gets a fixed status.
-    TurnFailed(TurnId),
+    /// Its turn failed or was cancelled. The status of an error describes a request, so these turns have a fixed
+    /// one: [`ENDED_TURN_STATUS`].
+    TurnEnded(TurnId),
 }
 
 impl<E: Into<Error>> From<E> for CompatError {
@@ -49,16 +64,11 @@ impl CompatError {
         Self::from(error).about(param)
     }
 
-    /// Creates an error about a cancelled turn.
-    pub(crate) fn cancelled(turn: TurnId) -> Self {
-        Self::from(Error::new(Kind::TurnCancelled, format!("somebody cancelled {turn}"))).after_acceptance()
-    }
-
-    /// Creates an error about a failed turn.
-    pub(crate) fn failed(turn: TurnId, failure: &Failure) -> Self {
+    /// Creates an error about a turn that failed or was cancelled.
+    pub(crate) fn ended_turn(turn: TurnId, failure: &Failure) -> Self {
         let at = ErrorPlace { turn: Some(turn), ..ErrorPlace::default() };
         let error = Error::from(failure.clone()).at(at);
-        Self { error, param: None, progress: RequestProgress::TurnFailed(turn) }
+        Self { error, param: None, progress: RequestProgress::TurnEnded(turn) }
     }
 
     /// Marks the error as one after the input was accepted. Tells clients not to repeat the request
@@ -109,8 +119,8 @@ impl IntoResponse for CompatError {
 /// The contents of an error response.
 pub(crate) struct ErrorContents<'a> {
     pub(crate) status: StatusCode,
-    /// Whether the turn failed, and not the request.
-    pub(crate) of_turn: bool,
+    /// The turn, if it failed, and not the request.
+    pub(crate) turn: Option<TurnId>,
     pub(crate) code: &'static str,
     pub(crate) detail: String,
     pub(crate) param: Option<&'a str>,
@@ -120,21 +130,17 @@ pub(crate) struct ErrorContents<'a> {
 
 fn error_contents<'a>(error: &Error, after: RequestProgress, param: Option<&'a str>) -> ErrorContents<'a> {
     let code = error.kind().code();
-    let (status, detail) = match after {
-        RequestProgress::TurnFailed(turn) => {
-            let detail = format!("{turn} failed with {code}; see GET /v1/turns/{turn}");
-            // Clients repeat requests after 409, 429 and 5xx, and repeating this one would start another
-            // turn.
-            (StatusCode::BAD_REQUEST, detail)
+    let (status, detail, turn) = match after {
+        // The detail is the cause of a recorded end, which the caller may read, and not an error of this server.
+        RequestProgress::TurnEnded(turn) => {
+            (ENDED_TURN_STATUS, format!("{code}: {} ({turn})", error.detail()), Some(turn))
         }
         RequestProgress::Nothing | RequestProgress::Accepted => {
-            let status =
-                StatusCode::from_u16(error.kind().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            (status, public_detail(error, status))
+            let status = problem::status(error);
+            (status, public_detail(error, status), None)
         }
     };
-    let of_turn = matches!(after, RequestProgress::TurnFailed(_));
-    ErrorContents { status, of_turn, code, detail, param, request: None }
+    ErrorContents { status, turn, code, detail, param, request: None }
 }
 
 /// Middleware that converts errors to the format of the API that the path belongs to, and tells

@@ -67,8 +67,8 @@ pub(crate) enum SegmentOutcome {
     Refused,
     /// The model ran out of tokens.
     Length,
-    /// The turn was cancelled.
-    Cancelled,
+    /// The turn was cancelled, for this reason.
+    Cancelled(Failure),
     /// The turn failed.
     Failed(Failure),
 }

@@ -428,7 +428,10 @@ fn how(end: &TurnEnd) -> SegmentOutcome {
     match end {
         TurnEnd::Answered { .. } => SegmentOutcome::Answered,
         TurnEnd::Refused { .. } => SegmentOutcome::Refused,
-        TurnEnd::Cancelled { .. } | TurnEnd::Aborted { .. } => SegmentOutcome::Cancelled,
+        TurnEnd::Cancelled { reason } | TurnEnd::Aborted { reason, .. } => {
+            let detail = format!("the turn was cancelled: {reason}");
+            SegmentOutcome::Cancelled(Failure::new(Kind::TurnCancelled, detail))
+        }
         TurnEnd::Abandoned { reason } => {
             SegmentOutcome::Failed(Failure::new(Kind::TurnAbandoned, reason.as_str()))
         }

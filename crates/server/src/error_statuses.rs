@@ -17,8 +17,9 @@ const BODY_STATUSES: [(&str, &str); 1] = [("415", "The media type of the body is
 const WRITE_STATUSES: [(&str, &str); 2] =
     [("409", "The request conflicts with the current state."), ("507", "The disk is full.")];
 /// Errors of compatible APIs, whose answers are turns and report how those failed.
-const TURN_STATUSES: [(&str, &str); 6] = [
+const TURN_STATUSES: [(&str, &str); 7] = [
     ("402", "A budget is exhausted."),
+    ("406", "The turn ran, and then failed or was cancelled. Repeating the request would run another turn."),
     ("408", "The turn waited for something external, which timed out."),
     ("422", "The answer does not match the requested schema."),
     ("424", "The turn has not ended in time, for example because it waits for a person."),

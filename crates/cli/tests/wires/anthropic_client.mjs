@@ -101,7 +101,7 @@ async function ends() {
     ["unauthorized", "model.unauthorized"],
     ["breaks", "model.cut"],
   ]) {
-    await refused(() => ask(text), 400, "api_error", code);
+    await refused(() => ask(text), 406, "api_error", code);
     await refused(() => all(ask(text, { stream: true })), undefined, "api_error", code);
   }
 }
@@ -114,9 +114,9 @@ async function once_only() {
   const headers = { Authorization: `Bearer ${apiKey}` };
   const sessions = async () => (await client.get(`${api}/v1/sessions?limit=500`, { headers })).items;
   const before = (await sessions()).length;
-  await refused(() => ask("unauthorized, once"), 400, "api_error", "model.unauthorized");
+  await refused(() => ask("unauthorized, once"), 406, "api_error", "model.unauthorized");
   same((await sessions()).length - before, 1);
-  const cancelled = refused(() => ask("forever, once"), 409, "invalid_request_error", "turn.cancelled");
+  const cancelled = refused(() => ask("forever, once"), 406, "api_error", "turn.cancelled");
   let running;
   while (!running) running = (await sessions()).find((session) => session.title === "forever, once")?.active;
   await client.post(`${api}/openai/v1/responses/${running.replace("trn_", "resp_")}/cancel`, { body: {}, headers });

@@ -218,10 +218,9 @@ def ends(client):
         same((said(events), events[-2].delta.stop_reason), (words, reason))
     for content, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
         # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
-        error = refused(lambda: ask(client, content), anthropic.BadRequestError, "api_error", code)
-        turn = error.message.partition("trn_")[2][:32]
-        said_so = f"trn_{turn} failed with {code}; see GET /v1/turns/trn_{turn}"
-        same((error.status_code, error.body["error"]["message"]), (400, said_so))
+        error = refused(lambda: ask(client, content), anthropic.APIStatusError, "api_error", code)
+        message, turn = error.body["error"]["message"], error.body["error"]["turn"]
+        same((error.status_code, message.startswith(f"{code}: "), message.endswith(f" ({turn})")), (406, True, True))
         streamed = lambda: list(ask(client, content, stream=True))
         refused(streamed, anthropic.APIStatusError, "api_error", code)
 
@@ -234,11 +233,11 @@ def once(url, key):
     sessions = lambda: client.get(f"{api}/v1/sessions?limit=500", cast_to=object, options=bearer)["items"]
     before = len(sessions())
     failing = lambda: ask(client, "unauthorized, once")
-    refused(failing, anthropic.BadRequestError, "api_error", "model.unauthorized")
+    refused(failing, anthropic.APIStatusError, "api_error", "model.unauthorized")
     same(len(sessions()) - before, 1)
     with ThreadPoolExecutor(max_workers=1) as pool:
         endless = lambda: ask(client, "forever, once")
-        refusal = (anthropic.ConflictError, "invalid_request_error", "turn.cancelled")
+        refusal = (anthropic.APIStatusError, "api_error", "turn.cancelled")
         cancelled = pool.submit(lambda: refused(endless, *refusal))
         named = lambda: [session for session in sessions() if session["title"] == "forever, once"]
         running = lambda: [session["active"] for session in named() if "active" in session]

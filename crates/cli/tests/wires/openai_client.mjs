@@ -198,7 +198,7 @@ async function ends() {
     same(event.type, "response.failed");
     for (const response of [await ask({ input: text }), event.response])
       same([response.status, response.error.code, response.incomplete_details], ["failed", code, null]);
-    await refused(() => say([user(text)]), 400, code);
+    await refused(() => say([user(text)]), 406, code);
     await refused(() => all(say([user(text)], { stream: true })), undefined, code);
   }
 }
@@ -210,9 +210,9 @@ async function once() {
   const usual = new OpenAI({ baseURL, apiKey, timeout: 60_000 });
   const ask = (text) => usual.chat.completions.create({ model, messages: [user(text)] });
   const before = (await sessions()).length;
-  await refused(() => ask("unauthorized, once"), 400, "model.unauthorized");
+  await refused(() => ask("unauthorized, once"), 406, "model.unauthorized");
   same((await sessions()).length - before, 1);
-  const cancelled = refused(() => ask("forever, once"), 409, "turn.cancelled");
+  const cancelled = refused(() => ask("forever, once"), 406, "turn.cancelled");
   let running;
   while (!running) running = (await sessions()).find((session) => session.title === "forever, once")?.active;
   await client.responses.cancel(running.replace("trn_", "resp_"));

@@ -151,8 +151,8 @@ def streaming(client):
         rest = client.responses.retrieve(final.id, stream=True, starting_after=numbers[at])
         same([event.sequence_number for event in rest], numbers[at + 1 :])
     # A number that covers another text is that of a reader whose text is void.
-    void = list(client.responses.retrieve(final.id, stream=True, starting_after=numbers[7] ^ 1))
-    same((void[-1].type, void[-1].code), ("error", "stream.retracted"))
+    void = client.responses.retrieve(final.id, stream=True, starting_after=numbers[7] ^ 1)
+    refused(lambda: list(void), openai.APIError, "stream.retracted")
     options = {"include_obfuscation": False}
     last = list(client.responses.create(model="assistant", input="hello", stream=True, stream_options=options))[-1]
     same(last.response.output_text, "Reply to hello.")
@@ -331,7 +331,8 @@ def cancel(client):
                 client.responses.cancel(id)
         elif event.type == "response.created":
             id = event.response.id
-    same((text, event.response.status), ("one two ", "cancelled"))
+    same((text, event.type, event.response.status), ("one two ", "response.failed", "cancelled"))
+    same(event.response.error.code, "turn.cancelled")
 
 
 def idempotency(client):
@@ -391,11 +392,12 @@ def ends(client):
         same((chunks[-1].choices[0].finish_reason, said(chunks)), (reason, words))
     for text, code in (("unauthorized", "model.unauthorized"), ("breaks", "model.cut")):
         # The status is about the turn, not about the caller: a key that the provider does not take is not the caller's.
-        error = refused(lambda: say(text), openai.BadRequestError, code)
-        turn = error.message.partition("trn_")[2][:32]
-        same((error.status_code, error.type), (400, "server_error"))
-        same(error.body["message"], f"trn_{turn} failed with {code}; see GET /v1/turns/trn_{turn}")
-        same(client.responses.retrieve(f"resp_{turn}").error.code, code)
+        error = refused(lambda: say(text), openai.APIStatusError, code)
+        same((error.status_code, error.type), (406, "server_error"))
+        turn = error.body["turn"]
+        cause = client.responses.retrieve(turn.replace("trn_", "resp_")).error
+        same((cause.code, cause.type), (code, "server_error"))
+        same(error.body["message"], f"{code}: {cause.message} ({turn})")
         refused(lambda: list(say(text, stream=True)), openai.APIError, code)
 
 
@@ -404,10 +406,10 @@ def once(base_url, key, sessions):
     client = openai.OpenAI(base_url=base_url, api_key=key, timeout=60)
     say = lambda text: client.chat.completions.create(model="assistant", messages=user(text))
     before = len(sessions())
-    refused(lambda: say("unauthorized, once"), openai.BadRequestError, "model.unauthorized")
+    refused(lambda: say("unauthorized, once"), openai.APIStatusError, "model.unauthorized")
     same(len(sessions()) - before, 1)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        cancelled = pool.submit(lambda: refused(lambda: say("forever, once"), openai.ConflictError, "turn.cancelled"))
+        cancelled = pool.submit(lambda: refused(lambda: say("forever, once"), openai.APIStatusError, "turn.cancelled"))
         named = lambda: [session for session in sessions() if session["title"] == "forever, once"]
         running = lambda: [session["active"] for session in named() if "active" in session]
         while not running():

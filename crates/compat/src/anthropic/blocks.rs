@@ -62,8 +62,9 @@ fn reason(how: &SegmentOutcome, turn: TurnId) -> CompatResult<&'static str> {
         SegmentOutcome::ClientCalls => Ok("tool_use"),
         SegmentOutcome::Refused => Ok("refusal"),
         SegmentOutcome::Length => Ok("max_tokens"),
-        SegmentOutcome::Cancelled => Err(CompatError::cancelled(turn)),
-        SegmentOutcome::Failed(failure) => Err(CompatError::failed(turn, failure)),
+        SegmentOutcome::Cancelled(failure) | SegmentOutcome::Failed(failure) => {
+            Err(CompatError::ended_turn(turn, failure))
+        }
     }
 }
 

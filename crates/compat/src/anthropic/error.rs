@@ -1,6 +1,7 @@
 //! Errors in Anthropic's format, with the code of Outlast.
 use crate::compat_error::ErrorContents;
 use outlast_http::problem::common_responses;
+use outlast_vocab::TurnId;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,16 +36,21 @@ pub(crate) struct AnthropicErrorBody {
     /// Outlast's error code. `GET /errors/{code}` explains it.
     #[schema(example = "agent.not_found")]
     code: String,
+    /// The turn, if the turn failed or was cancelled. The request itself was right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    turn: Option<TurnId>,
 }
 
 /// Returns the body of an error response.
 pub(crate) fn body(contents: &ErrorContents<'_>) -> Value {
-    let ErrorContents { status, of_turn, code, detail, param, request } = contents;
+    let ErrorContents { status, turn, code, detail, param, request } = contents;
     let error = AnthropicErrorBody {
-        kind: if *of_turn { "api_error" } else { kind(status.as_u16()) },
+        kind: if turn.is_some() { "api_error" } else { kind(status.as_u16()) },
         message: detail.clone(),
         param: param.map(ToOwned::to_owned),
         code: (*code).to_owned(),
+        turn: *turn,
     };
     json!(AnthropicError { kind: "error", error, request_id: request.map(ToOwned::to_owned) })
 }

@@ -244,8 +244,9 @@ fn reason(how: &SegmentOutcome, turn: TurnId) -> CompatResult<&'static str> {
         SegmentOutcome::ClientCalls => Ok("tool_calls"),
         SegmentOutcome::Refused => Ok("content_filter"),
         SegmentOutcome::Length => Ok("length"),
-        SegmentOutcome::Cancelled => Err(CompatError::cancelled(turn)),
-        SegmentOutcome::Failed(failure) => Err(CompatError::failed(turn, failure)),
+        SegmentOutcome::Cancelled(failure) | SegmentOutcome::Failed(failure) => {
+            Err(CompatError::ended_turn(turn, failure))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Errors in OpenAI's format, with the code of Outlast.
 use crate::compat_error::ErrorContents;
 use outlast_http::problem::common_responses;
+use outlast_vocab::TurnId;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,22 +29,32 @@ pub(crate) struct OpenAiErrorBody {
     /// Outlast's error code. `GET /errors/{code}` explains it.
     #[schema(example = "agent.not_found")]
     code: String,
+    /// The turn, if the turn failed or was cancelled. The request itself was right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    turn: Option<TurnId>,
 }
+
+/// The error type of turns that failed or were cancelled. The request itself was right.
+pub(super) const TURN_ERROR: &str = "server_error";
 
 /// Returns the body of an error response.
 pub(crate) fn body(contents: &ErrorContents<'_>) -> Value {
-    let ErrorContents { status, of_turn, code, detail, param, .. } = contents;
+    let ErrorContents { turn, code, detail, param, .. } = contents;
     let error = OpenAiErrorBody {
         message: detail.clone(),
-        kind: if *of_turn { "server_error" } else { kind(status.as_u16()) },
+        kind: error_type(contents),
         param: param.map(ToOwned::to_owned),
         code: (*code).to_owned(),
+        turn: *turn,
     };
     json!(OpenAiError { error })
 }
 
-fn kind(status: u16) -> &'static str {
-    match status {
+/// Returns the type of an error.
+pub(super) fn error_type(contents: &ErrorContents<'_>) -> &'static str {
+    match contents.status.as_u16() {
+        _ if contents.turn.is_some() => TURN_ERROR,
         401 => "authentication_error",
         403 => "permission_error",
         429 => "rate_limit_error",

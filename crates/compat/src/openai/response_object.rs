@@ -1,4 +1,5 @@
 //! A response as a JSON object: the parameters of the request, and the output so far.
+use super::error::TURN_ERROR;
 use crate::response_segment::{OWN_CALL, ResponseSegment};
 use crate::segment_answer::{AnswerItem, SegmentAnswer};
 use crate::segment_event::{SegmentEnd, SegmentOutcome};
@@ -158,14 +159,16 @@ fn status(over: Option<&SegmentEnd>) -> &'static str {
         None => "in_progress",
         Some(SegmentOutcome::Answered | SegmentOutcome::ClientCalls) => "completed",
         Some(SegmentOutcome::Refused | SegmentOutcome::Length) => "incomplete",
-        Some(SegmentOutcome::Cancelled) => "cancelled",
+        Some(SegmentOutcome::Cancelled(_)) => "cancelled",
         Some(SegmentOutcome::Failed(_)) => "failed",
     }
 }
 
 fn error(over: Option<&SegmentEnd>) -> Value {
     match over.map(|over| &over.outcome) {
-        Some(SegmentOutcome::Failed(failure)) => json!({ "code": failure.code, "message": failure.detail }),
+        Some(SegmentOutcome::Failed(failure) | SegmentOutcome::Cancelled(failure)) => {
+            json!({ "type": TURN_ERROR, "code": failure.code, "message": failure.detail })
+        }
         _ => Value::Null,
     }
 }

@@ -3,6 +3,7 @@
 //! The numbers of events increase, and each contains a checksum of the text up to it. A reader that
 //! reconnects with the number of its last event continues after it. If its text differs from the start of the
 //! answer, it gets an error.
+use super::error;
 use super::response_object::{OpenAiResponse, part};
 use crate::compat_error::{CompatResult, ErrorContents};
 use crate::segment_answer::{AnswerItem, SegmentAnswer};
@@ -179,11 +180,10 @@ impl StreamFormat for ResponseStream {
             SegmentEventKind::Ended(over) => {
                 let name = match over.outcome {
                     SegmentOutcome::Answered | SegmentOutcome::ClientCalls => "response.completed",
-                    // The API has no event for cancellation. The response itself has the status.
-                    SegmentOutcome::Refused | SegmentOutcome::Length | SegmentOutcome::Cancelled => {
-                        "response.incomplete"
-                    }
-                    SegmentOutcome::Failed(_) => "response.failed",
+                    SegmentOutcome::Refused | SegmentOutcome::Length => "response.incomplete",
+                    // The API has no event for cancellation, and Codex takes `response.incomplete` for a broken
+                    // stream. The response itself has the status.
+                    SegmentOutcome::Failed(_) | SegmentOutcome::Cancelled(_) => "response.failed",
                 };
                 self.push_response(name, &mut lines)?;
             }
@@ -199,6 +199,10 @@ impl StreamFormat for ResponseStream {
             "message": contents.detail,
             "param": null,
             "sequence_number": number,
+            // The documentation has the members above. OpenAI's server sends this one, and the AI SDK reads it.
+            "error": {
+                "type": error::error_type(contents), "code": contents.code, "message": contents.detail, "param": null,
+            },
         });
         StreamLine::named("error", &data)
     }

@@ -114,7 +114,7 @@ async fn wire_request_fails_when_its_provider_stays_down() {
         ("/anthropic/v1/messages", json!({ "model": "assistant", "max_tokens": 100, "messages": messages })),
     ] {
         let answer = stage.post(path, &body).await;
-        assert_eq!((answer.status, answer.header("x-should-retry")), (400, Some("false")), "{path}");
+        assert_eq!((answer.status, answer.header("x-should-retry")), (406, Some("false")), "{path}");
     }
     // A turn of the native API waits for its provider.
     let turn = stage.post("/v1/turns", &json!({ "session_key": "ann", "text": "down" })).await.json();
@@ -141,16 +141,69 @@ async fn wire_request_fails_at_once_on_refused_key() {
         ("/anthropic/v1/messages", json!({ "model": "assistant", "max_tokens": 100, "messages": messages })),
     ] {
         let answer = stage.post(path, &body).await;
-        let code = answer.json()["error"]["code"].clone();
-        assert_eq!((answer.status, code), (400, json!("model.unauthorized")), "{path}");
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, text(&error["code"])), (406, "model.unauthorized"), "{path}");
+        let message = format!("model.unauthorized: the key is of no use ({})", text(&error["turn"]));
+        assert_eq!(text(&error["message"]), message, "{path}");
         assert_eq!(answer.header("x-should-retry"), Some("false"), "{path}");
     }
     // A failed response is an object of its API, not an error.
     let input = json!({ "model": "assistant", "input": "locked" });
     let response = stage.post("/openai/v1/responses", &input).await.ok();
+    let error =
+        json!({ "type": "server_error", "code": "model.unauthorized", "message": "the key is of no use" });
+    assert_eq!((text(&response["status"]), &response["error"]), ("failed", &error));
+    stage.stop().await;
+}
+
+/// Cancels the running turn, once there is one.
+async fn cancel_running(stage: &Stage) {
+    let turn = loop {
+        let sessions = stage.get("/v1/sessions").await.ok();
+        let active =
+            sessions["items"].as_array().unwrap().iter().find_map(|session| session["active"].as_str());
+        if let Some(turn) = active {
+            break turn.to_owned();
+        }
+    };
+    stage.post(&format!("/v1/turns/{turn}/cancel"), &json!({ "reason": "enough" })).await.ok();
+}
+
+#[tokio::test]
+async fn cancelled_turn_answers_with_a_final_status() {
+    let stage = Stage::new().await;
+    let messages = json!([{ "role": "user", "content": "for ever" }]);
+    for (path, body) in [
+        ("/openai/v1/chat/completions", json!({ "model": "assistant", "messages": messages })),
+        ("/anthropic/v1/messages", json!({ "model": "assistant", "max_tokens": 100, "messages": messages })),
+    ] {
+        let answer = tokio::spawn(stage.request("POST", path).json(&body).send());
+        cancel_running(&stage).await;
+        let answer = answer.await.unwrap();
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, text(&error["code"])), (406, "turn.cancelled"), "{path}");
+        let message = format!("turn.cancelled: the turn was cancelled: enough ({})", text(&error["turn"]));
+        assert_eq!(text(&error["message"]), message, "{path}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn cancelled_response_stream_ends_with_its_failure() {
+    let stage = Stage::new().await;
+    let asked = json!({ "model": "assistant", "input": "for ever", "stream": true });
+    let stream = stage.request("POST", "/openai/v1/responses").json(&asked).stream().await;
+    cancel_running(&stage).await;
+    let (events, _) = stream
+        .until(|event| event.name.starts_with("response.") && event.data["response"]["error"].is_object())
+        .await;
+    let last = events.last().unwrap();
+    let response = &last.data["response"];
+    assert_eq!((last.name.as_str(), text(&response["status"])), ("response.failed", "cancelled"));
+    let message = "the turn was cancelled: enough";
     assert_eq!(
-        (text(&response["status"]), text(&response["error"]["code"])),
-        ("failed", "model.unauthorized")
+        response["error"],
+        json!({ "type": "server_error", "code": "turn.cancelled", "message": message })
     );
     stage.stop().await;
 }
