@@ -32,7 +32,7 @@ impl AnthropicMessage {
         let Some(over) = &answer.end else { return Ok(Value::Null) };
         let block = |item: &AnswerItem| match item {
             AnswerItem::Text { text, .. } if !text.is_empty() => {
-                Some(json!({ "type": "text", "text": text, "citations": null }))
+                Some(json!({ "type": "text", "text": text }))
             }
             AnswerItem::Call(call) => Some(tool_use(call, &call.arguments)),
             // Calls of the agent's own tools are not shown to the client.

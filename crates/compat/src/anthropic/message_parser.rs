@@ -29,6 +29,7 @@ pub(crate) fn message(
 pub(crate) fn system(system: &Value) -> CompatResult<Vec<String>> {
     match system {
         Value::Null => Ok(Vec::new()),
+        Value::String(text) if text.is_empty() => Ok(Vec::new()),
         said => blocks(said, "system")?
             .into_iter()
             .map(|(block, place)| text_of(block, &place).map(ToOwned::to_owned))

@@ -118,7 +118,8 @@ impl CreateMessage {
         let Some(choice) = &self.tool_choice else { return Ok(()) };
         let auto = choice.get("type") == Some(&json!("auto"));
         let alone = choice.get("disable_parallel_tool_use") == Some(&json!(true));
-        if auto && !(alone && self.tools.is_some()) {
+        let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        if auto && !(alone && has_tools) {
             return Ok(());
         }
         let why = "only `auto` is supported, with parallel calls";

@@ -118,7 +118,8 @@ impl CreateCompletion {
         headers: RequestHeaders,
         limits: &ServerLimits,
     ) -> CompatResult<CompatRequest> {
-        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
+        let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, has_tools)?;
         let output = match &self.response_format {
             None | Some(Value::Null) => None,
             Some(said) => format(said, |said| said["json_schema"]["schema"].clone(), "response_format")?,
@@ -181,7 +182,7 @@ fn read_message(message: &Map<String, Value>, place: &str, into: &mut Conversati
                 Some(said) if !is_empty_content(&said) || calls.is_empty() => {
                     into.add_message(role, said, place)?;
                 }
-                None if calls.is_empty() => {
+                None if calls.is_empty() && role != "assistant" => {
                     return Err(CompatError::invalid_param(
                         format!("{place}.content"),
                         "expected a text, got nothing",

@@ -152,7 +152,8 @@ impl CreateResponse {
         headers: RequestHeaders,
         limits: &ServerLimits,
     ) -> CompatResult<CompatRequest> {
-        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, self.tools.is_some())?;
+        let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        check_choice(self.tool_choice.as_ref(), self.parallel_tool_calls, has_tools)?;
         let note = Some(self.note());
         let destination = self.destination()?;
         let output = self.output()?;

@@ -209,6 +209,54 @@ async fn cancelled_response_stream_ends_with_its_failure() {
 }
 
 #[tokio::test]
+async fn text_block_has_no_null_citations() {
+    let stage = Stage::new().await;
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let asked = json!({ "model": "assistant", "max_tokens": 100, "messages": messages });
+    let message = stage.post("/anthropic/v1/messages", &asked).await.ok();
+    assert_eq!(message["content"], json!([{ "type": "text", "text": "Reply to hello." }]));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn nulls_and_empty_lists_mean_nothing() {
+    let stage = Stage::new().await;
+    let hello = json!({ "role": "user", "content": "hello" });
+    for (path, body) in [
+        (
+            "/openai/v1/chat/completions",
+            json!({
+                "model": "assistant",
+                "messages": [hello, { "role": "assistant", "content": null, "tool_calls": null }, hello],
+                "tools": [], "tool_choice": null, "parallel_tool_calls": false, "stop": [], "functions": [],
+                "response_format": null, "metadata": null, "stream_options": null, "seed": null,
+            }),
+        ),
+        (
+            "/openai/v1/responses",
+            json!({
+                "input": [{ "role": "user", "content": "hello" }, { "role": "assistant", "content": [] }, hello],
+                "tools": [], "tool_choice": null, "parallel_tool_calls": false, "text": null, "metadata": null,
+                "reasoning": { "effort": null, "summary": null }, "instructions": null, "conversation": null,
+            }),
+        ),
+        (
+            "/anthropic/v1/messages",
+            json!({
+                "model": "assistant", "max_tokens": 100, "system": "",
+                "messages": [hello, { "role": "assistant", "content": [] }, hello],
+                "tools": [], "tool_choice": { "type": "auto", "disable_parallel_tool_use": true },
+                "stop_sequences": [], "output_config": null, "thinking": null,
+            }),
+        ),
+    ] {
+        let answer = stage.post(path, &body).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn native_turn_is_readable_as_a_response() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "hello").await;
