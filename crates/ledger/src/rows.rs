@@ -60,7 +60,7 @@ pub use search::{SearchQueries, SearchWrites};
 pub use sessions::{LastEnded, SessionNo, SessionQueries, SessionRow, SessionRows, SessionWrites};
 pub use signatures::Signatures;
 pub use sinks::{DeliveryQueue, DeliveryRow, SinkQueries, SinkRow, SinkRows, SinkWrites};
-pub use turns::{TurnRow, TurnRows, TurnWrites};
+pub use turns::{TurnQueries, TurnRow, TurnRows, TurnWrites};
 pub use values::{ValueRows, ValueWrites};
 pub use waits::{ResolutionRow, WaitRows, WaitWrites, WaitingTurns};
 
@@ -106,6 +106,7 @@ pub trait ReadRows:
 pub trait QueryRows:
     ReadRows
     + SessionQueries
+    + TurnQueries
     + FeedQueries
     + SearchQueries
     + ContentQueries

@@ -19,6 +19,7 @@ mod outbox;
 mod outputs;
 mod payment_outbox;
 mod rate;
+mod requests;
 mod retry;
 mod search;
 mod tree;
@@ -46,6 +47,7 @@ pub use payment_outbox::{
     next_payment_due, pending_payments, record_payment_failure, record_payment_result, take_due_payments,
 };
 pub use rate::rates;
+pub use requests::{request_turn_state, request_turns};
 pub use retry::retry;
 pub use search::find;
 pub use tree::{delete, fork, rewind, settle};

@@ -2,10 +2,11 @@
 use crate::ResultFuture;
 use crate::page::Page;
 use crate::store::StoreStatus;
+use crate::turns::TurnNo;
 use outlast_views::{LastEnd, SessionView, TurnView, UnknownCall, WaitingTurn};
-use outlast_vocab::Millis;
 use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::wait::WaitKind;
+use outlast_vocab::{Hash, Millis};
 
 /// The work that a worker can find in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,26 @@ pub struct WorkerAgenda {
     pub next_wake: Option<Millis>,
     /// When the next reminder or escalation of an approval request is due.
     pub next_notice: Option<Millis>,
+}
+
+/// Turns that requests without an idempotency key started, in the order they were accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestTurns {
+    /// The turns, each with the fingerprint of its request.
+    pub turns: Vec<(TurnId, Hash)>,
+    /// The last turn that was looked at, of whatever origin. The next query starts after it.
+    pub through: TurnNo,
+    /// Whether there are turns after it.
+    pub has_more: bool,
+}
+
+/// How far a turn is that a request started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTurnState {
+    /// Whether the process that accepted it still runs. Its client may be connected there.
+    pub is_acceptor_running: bool,
+    /// When the turn ended, if it did.
+    pub ended: Option<Millis>,
 }
 
 /// The amount of outstanding work.
@@ -53,6 +74,13 @@ pub trait Queries: Send + Sync {
 
     /// Returns turns of a session in the order they were accepted, starting at index `from`.
     fn turns(&self, session: SessionId, from: u32, limit: usize) -> ResultFuture<'_, Vec<TurnView>>;
+
+    /// Returns the turns that requests without an idempotency key started, among `limit` turns after `after`. `None`
+    /// looks at the newest ones. Only for a handle that sees all organisations; for others there are none.
+    fn request_turns(&self, after: Option<TurnNo>, limit: usize) -> ResultFuture<'_, RequestTurns>;
+
+    /// Returns how far a turn is that a request started.
+    fn request_turn_state(&self, turn: TurnId) -> ResultFuture<'_, RequestTurnState>;
 
     /// Returns calls whose outcome is unknown, oldest first.
     fn unknown(&self, limit: usize) -> ResultFuture<'_, Vec<UnknownCall>>;

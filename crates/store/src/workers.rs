@@ -105,6 +105,21 @@ impl WorkerRegistry {
         }
     }
 
+    /// Returns whether the process of a worker may still run. Unlike for [`Self::is_dead`], a missing file is an answer: a
+    /// worker keeps its file until it stops.
+    pub(crate) fn is_running(&self, worker: WorkerId) -> bool {
+        if self.own() == Some(worker) {
+            return true;
+        }
+        match &self.evidence {
+            DeathEvidence::Locks(folder) => match File::open(file(folder, worker)) {
+                Ok(file) => file.try_lock_shared().is_err(),
+                Err(cause) => cause.kind() != io::ErrorKind::NotFound,
+            },
+            DeathEvidence::Callback(is_dead) => !is_dead(worker),
+        }
+    }
+
     /// Removes the file of this worker, once it holds no lease.
     pub(crate) fn leave(&self) {
         if let Some(worker) = self.own() {

@@ -10,7 +10,7 @@ use outlast_views::{SessionState, TurnState};
 use outlast_vocab::id::{AttachmentId, TurnId};
 use outlast_vocab::message::{Attachment, MediaType, Part};
 use outlast_vocab::record::{Fact, InputDelivery, Seq, TurnAccepted};
-use outlast_vocab::{Hash, Kind};
+use outlast_vocab::{Hash, Kind, SessionId, WorkerId};
 
 pub(super) async fn repeated_key_returns_first_turn_as_duplicate(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
@@ -116,6 +116,68 @@ pub(super) async fn new_turn_cannot_reuse_a_turn_id(s: &StoreUnderTest<'_>) -> R
     let before = s.snapshot().await?;
     refused(s.accept(AcceptRequest { turn, ..input(session, "ho") }).await, Kind::InputKeyReused);
     assert_eq!(s.snapshot().await?, before);
+    Ok(())
+}
+
+/// An input of a request without a key.
+fn of_request(session: SessionId, request: &str, worker: WorkerId) -> AcceptRequest {
+    let request = Some(Hash::of(request.as_bytes()));
+    let accepted = TurnAccepted { request, worker: Some(worker), ..TurnAccepted::text("hi") };
+    AcceptRequest { accepted, ..input(session, "hi") }
+}
+
+pub(super) async fn turns_of_requests_are_listed_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
+    let (session, worker) = (s.fresh_session().await?, s.lease_request().worker);
+    let empty = s.request_turns(None, 2).await?;
+    assert_eq!((empty.turns, empty.has_more), (vec![], false));
+    let mut turns = Vec::new();
+    for request in ["a", "b", "a"] {
+        let accepted = s.accept(of_request(session, request, worker)).await?;
+        turns.push((accepted.turn, Hash::of(request.as_bytes())));
+    }
+    let newest = s.request_turns(None, 2).await?;
+    assert_eq!((newest.turns.as_slice(), newest.has_more), (&turns[1..], false));
+    let first = s.request_turns(Some(empty.through), 2).await?;
+    assert_eq!((first.turns.as_slice(), first.has_more), (&turns[..2], true));
+    let rest = s.request_turns(Some(first.through), 2).await?;
+    assert_eq!((rest.turns.as_slice(), rest.has_more), (&turns[2..], false));
+    let nothing = s.request_turns(Some(rest.through), 2).await?;
+    assert_eq!((nothing.turns.as_slice(), nothing.through), (&[][..], rest.through));
+    Ok(())
+}
+
+pub(super) async fn only_requests_without_a_key_are_listed(s: &StoreUnderTest<'_>) -> RuleResult {
+    let (session, worker) = (s.fresh_session().await?, s.lease_request().worker);
+    s.accept(input(session, "hi")).await?;
+    s.accept(keyed(session, "k", "hi")).await?;
+    let mut both = of_request(session, "a", worker);
+    both.accepted.key = Some("k2".to_owned());
+    s.accept(both).await?;
+    assert_eq!(s.request_turns(None, 9).await?.turns, []);
+    let request = s.accept(of_request(session, "a", worker)).await?;
+    assert_eq!(s.request_turns(None, 9).await?.turns, [(request.turn, Hash::of(b"a"))]);
+    // Equal requests are separate turns: the store does not know whether their clients are connected.
+    let equal = s.accept(of_request(session, "a", worker)).await?;
+    assert!(!equal.duplicate && equal.turn != request.turn);
+    Ok(())
+}
+
+pub(super) async fn turn_of_a_request_tells_its_acceptor_and_end(s: &StoreUnderTest<'_>) -> RuleResult {
+    let session = s.fresh_session().await?;
+    let rival = s.rival();
+    let accept =
+        AcceptRequest { lease_request: Some(s.lease_request()), ..of_request(session, "a", rival.worker) };
+    let work = s.begin_as(accept).await?;
+    let turn = work.lease.turn;
+    s.bury(rival);
+    let gone = s.request_turn_state(turn).await?;
+    assert_eq!((gone.is_acceptor_running, gone.ended), (false, None));
+    s.end(&work.lease).await?;
+    assert_eq!(s.request_turn_state(turn).await?.ended, Some(NOW));
+    refused(s.request_turn_state(TurnId::from_u128(u128::MAX)).await, Kind::TurnNotFound);
+    // The process of an input that names none may still run.
+    let plain = s.queue(session, "ho").await?;
+    assert!(s.request_turn_state(plain).await?.is_acceptor_running);
     Ok(())
 }
 

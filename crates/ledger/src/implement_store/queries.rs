@@ -2,8 +2,9 @@
 pub use crate::{Backend, rules};
 pub use outlast_ports::ResultFuture;
 pub use outlast_ports::page::Page;
-pub use outlast_ports::queries::{Queries, StoreLoad, WorkerAgenda};
+pub use outlast_ports::queries::{Queries, RequestTurnState, RequestTurns, StoreLoad, WorkerAgenda};
 pub use outlast_ports::store::StoreStatus;
+pub use outlast_ports::turns::TurnNo;
 pub use outlast_views::{SessionView, TurnView, UnknownCall, WaitingTurn};
 pub use outlast_vocab::id::{CallId, SessionId, WorkerId};
 pub use outlast_vocab::wait::WaitKind;
@@ -44,6 +45,18 @@ macro_rules! implement_queries {
                     limit: usize,
                 ) -> ResultFuture<'_, Vec<TurnView>> {
                     self.read(move |rows| rules::turns(rows, session, from, limit))
+                }
+
+                fn request_turns(
+                    &self,
+                    after: Option<TurnNo>,
+                    limit: usize,
+                ) -> ResultFuture<'_, RequestTurns> {
+                    self.read(move |rows| rules::request_turns(rows, after, limit))
+                }
+
+                fn request_turn_state(&self, turn: TurnId) -> ResultFuture<'_, RequestTurnState> {
+                    self.read(move |rows| rules::request_turn_state(rows, turn))
                 }
 
                 fn unknown(&self, limit: usize) -> ResultFuture<'_, Vec<UnknownCall>> {

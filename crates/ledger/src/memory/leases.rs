@@ -45,6 +45,10 @@ impl WorkerRows for Tables {
     fn is_dead(&self, worker: WorkerId) -> Result<bool, Error> {
         Ok(self.dead.contains(&worker))
     }
+
+    fn is_running(&self, worker: WorkerId) -> Result<bool, Error> {
+        Ok(!self.dead.contains(&worker))
+    }
 }
 
 impl LeaseWrites for Tables {

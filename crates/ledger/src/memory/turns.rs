@@ -1,10 +1,11 @@
 //! Turns.
 use super::{Tables, page};
-use crate::rows::{SessionNo, TurnRow, TurnRows, TurnWrites, taken};
+use crate::rows::{SessionNo, TurnQueries, TurnRow, TurnRows, TurnWrites, taken};
 use outlast_ports::turns::TurnNo;
 use outlast_views::TurnState;
 use outlast_vocab::Error;
 use outlast_vocab::id::TurnId;
+use std::ops::Bound;
 
 impl TurnRows for Tables {
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
@@ -33,6 +34,17 @@ impl TurnRows for Tables {
 
     fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
         Ok(self.turns.values().rev().find(|row| row.retry_of == Some(of)).cloned())
+    }
+}
+
+impl TurnQueries for Tables {
+    fn turns_after(&self, after: TurnNo, limit: usize) -> Result<Vec<TurnRow>, Error> {
+        let later = (Bound::Excluded(after), Bound::Unbounded);
+        Ok(page(self.turns.range(later).map(|(_, row)| row), limit))
+    }
+
+    fn newest_turn(&self) -> Result<TurnNo, Error> {
+        Ok(self.turns.last_key_value().map_or(TurnNo(0), |(no, _)| *no))
     }
 }
 

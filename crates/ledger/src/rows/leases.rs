@@ -30,6 +30,9 @@ pub trait WorkerRows: RowAccess {
     /// Returns whether a worker is known to be dead. This takes evidence, such as a released lock. Silence is not
     /// enough.
     fn is_dead(&self, worker: WorkerId) -> Result<bool, Error>;
+    /// Returns whether the process of a worker may still run. A worker that ended without duties leaves no evidence of
+    /// its death, but it does not run.
+    fn is_running(&self, worker: WorkerId) -> Result<bool, Error>;
 }
 
 /// Extends leases.

@@ -66,6 +66,14 @@ pub trait TurnRows: RowAccess {
     fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error>;
 }
 
+/// Lists the turns of all sessions.
+pub trait TurnQueries: TurnRows {
+    /// Returns turns by ascending number, starting after `after`.
+    fn turns_after(&self, after: TurnNo, limit: usize) -> Result<Vec<TurnRow>, Error>;
+    /// Returns the highest number of a turn, or 0 if there is none.
+    fn newest_turn(&self) -> Result<TurnNo, Error>;
+}
+
 /// Writes turns.
 pub trait TurnWrites: TurnRows {
     /// Inserts a turn and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`](super::taken)).

@@ -39,11 +39,13 @@ pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceip
     let AcceptRequest { blobs, files, now, lease_request, first, queued_most, .. } = accept;
     rows.access().require(Scope::Run)?;
     let session = open_session(rows, target, now)?;
-    // Only inputs with a key can repeat, so only those need a fingerprint.
-    let input = accepted.key.as_ref().map_or(Hash::ZERO, |_| {
+    // Without a key, a repeated request can be recognised only if the request has a fingerprint.
+    let input = if accepted.key.is_some() {
         let said = input_fingerprint(&accepted);
         request.map_or(said, |request| canonical_json::fingerprint(&(said, request)))
-    });
+    } else {
+        accepted.request.unwrap_or(Hash::ZERO)
+    };
     if let Some(key) = &accepted.key
         && let Some(first) = rows.turn_by_key(session.no, key)?
     {

@@ -63,6 +63,10 @@ impl WorkerRows for Tables<'_> {
     fn is_dead(&self, worker: WorkerId) -> Result<bool, Error> {
         Ok(self.shared.workers.is_dead(worker))
     }
+
+    fn is_running(&self, worker: WorkerId) -> Result<bool, Error> {
+        Ok(self.shared.workers.is_running(worker))
+    }
 }
 
 impl LeaseWrites for Tables<'_> {

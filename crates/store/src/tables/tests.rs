@@ -190,6 +190,7 @@ async fn session_queries_use_indexes() {
         (leases::DUE, "SEARCH sessions USING INDEX sessions_wake (wake_at<?)"),
         (turns::LAST_RETRY, "SEARCH turns USING INDEX turns_retry_of (retry_of=?)"),
         (leases::NEXT_WAKE, "SEARCH sessions USING COVERING INDEX sessions_wake (wake_at>?)"),
+        (turns::TURNS_AFTER, "SEARCH turns USING INTEGER PRIMARY KEY (rowid>?)"),
         (turns::QUEUED, "SEARCH turns USING INDEX turns_queued (session=?)"),
         (sinks::DELIVERIES_DUE, "SEARCH deliveries USING INDEX deliveries_due (sink=? AND due_at<?)"),
         (sinks::DELIVERIES_TAKEN, "SEARCH deliveries USING INDEX deliveries_taken (sink=?)"),

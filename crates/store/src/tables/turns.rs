@@ -4,7 +4,7 @@ use super::column::{
     record_address, unknown_number,
 };
 use super::{RowCache, Tables};
-use outlast_ledger::rows::{SessionNo, TurnRow, TurnRows, TurnWrites};
+use outlast_ledger::rows::{SessionNo, TurnQueries, TurnRow, TurnRows, TurnWrites};
 use outlast_ports::turns::TurnNo;
 use outlast_views::{TurnState, WriteCount};
 use outlast_vocab::Error;
@@ -25,6 +25,7 @@ macro_rules! turn {
 }
 
 pub(super) const LAST_RETRY: &str = turn!("WHERE retry_of = ?1 ORDER BY no DESC LIMIT 1");
+pub(super) const TURNS_AFTER: &str = turn!("WHERE no > ?1 ORDER BY no LIMIT ?2");
 pub(super) const QUEUED: &str = turn!("WHERE session = ?1 AND state = 0 ORDER BY place LIMIT ?2");
 
 impl TurnRows for Tables<'_> {
@@ -53,6 +54,17 @@ impl TurnRows for Tables<'_> {
 
     fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
         self.one(LAST_RETRY, [of.0], read_turn)
+    }
+}
+
+impl TurnQueries for Tables<'_> {
+    fn turns_after(&self, after: TurnNo, most: usize) -> Result<Vec<TurnRow>, Error> {
+        self.all(TURNS_AFTER, params![after.0, limit(most)], read_turn)
+    }
+
+    fn newest_turn(&self) -> Result<TurnNo, Error> {
+        let newest = self.one("SELECT max(no) FROM turns", [], |row| row.get::<_, Option<i64>>(0))?;
+        Ok(TurnNo(newest.flatten().unwrap_or(0)))
     }
 }
 

@@ -148,6 +148,8 @@ asks! {
     next_wake => |s, _ids| s.next_wake();
     agenda => |s, ids| s.agenda(ids.lease_request().worker, Millis(9_000));
     load => |s, _ids| s.load();
+    request_turns => |s, _ids| s.request_turns(None, ALL);
+    request_turn_state => |s, ids| s.request_turn_state(ids.turn);
     changes => |s, _ids| async move { s.changes().await.map(|_| "a number") };
     status => |s, _ids| async move { s.status().await.map(|status| status.engine) };
     fork => |s, ids| s.fork(ForkRequest { from: ids.session, at: None, to: ForkTo::Head("mine".to_owned()), now: NOW });

@@ -40,6 +40,10 @@ impl<R: Deref<Target: ReadRows>> WorkerRows for VisibleRows<'_, R> {
     fn is_dead(&self, worker: WorkerId) -> Result<bool, Error> {
         self.rows.is_dead(worker)
     }
+
+    fn is_running(&self, worker: WorkerId) -> Result<bool, Error> {
+        self.rows.is_running(worker)
+    }
 }
 
 impl<R: DerefMut<Target: Rows>> LeaseWrites for VisibleRows<'_, R> {

@@ -1,6 +1,6 @@
 //! Turns are visible with their session.
 use super::VisibleRows;
-use crate::rows::{ReadRows, Rows, SessionNo, TurnRow, TurnRows, TurnWrites};
+use crate::rows::{QueryRows, ReadRows, Rows, SessionNo, TurnQueries, TurnRow, TurnRows, TurnWrites};
 use outlast_ports::turns::TurnNo;
 use outlast_vocab::Error;
 use outlast_vocab::id::TurnId;
@@ -31,6 +31,16 @@ impl<R: Deref<Target: ReadRows>> TurnRows for VisibleRows<'_, R> {
 
     fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
         self.visible_turn(self.rows.last_retry(of)?)
+    }
+}
+
+impl<R: Deref<Target: QueryRows>> TurnQueries for VisibleRows<'_, R> {
+    fn turns_after(&self, after: TurnNo, limit: usize) -> Result<Vec<TurnRow>, Error> {
+        self.operator_only(|| self.rows.turns_after(after, limit))
+    }
+
+    fn newest_turn(&self) -> Result<TurnNo, Error> {
+        if self.sees_all_orgs() { self.rows.newest_turn() } else { Ok(TurnNo(0)) }
     }
 }
 
