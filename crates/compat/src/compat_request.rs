@@ -1,13 +1,17 @@
 //! A request for an answer, in the same form for all APIs. Their handlers only parse requests and render answers.
+use super::answer_delivery::RepeatTracking;
 use super::compat_error::{CompatError, CompatResult};
 use super::conversation_items::{ConversationItems, RequestContent};
 use super::follow_up::{FollowUpParams, ParamNames};
+use super::idempotency::CompatHeaders;
 use super::input_submission::{self, InputDestination, StartedSegment, SubmissionTarget};
 use super::session_match::{self, ChatTranscript, SessionMatch};
+use outlast_http::HttpState;
+use outlast_http::open_requests::RegisteredRequest;
 use outlast_http::request_headers::RequestHeaders;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::inbox::SessionTarget;
-use outlast_runtime::{Input, Runtime};
+use outlast_runtime::{Input, RepeatableRequest, Runtime};
 use outlast_vocab::message::Part;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::tool::ClientTool;
@@ -70,13 +74,17 @@ pub(crate) struct CompatRequest {
     pub(crate) destination: InputDestination,
     /// How many seconds the turn waits for a provider that is down, if the agent sets no limit.
     pub(crate) provider_wait_s: Option<u32>,
-    pub(crate) headers: RequestHeaders,
+    pub(crate) headers: CompatHeaders,
 }
 
 impl CompatRequest {
     /// Starts the segment that answers the request. Results of calls continue the turn that asked for them. A new
-    /// input starts a turn in the session of its conversation.
-    pub(crate) async fn start(mut self, runtime: &Runtime) -> CompatResult<StartedSegment> {
+    /// input starts a turn in the session of its conversation. A repeated request joins its turn.
+    pub(crate) async fn start(
+        mut self,
+        shared: &HttpState,
+        runtime: &Runtime,
+    ) -> CompatResult<StartedSegment> {
         let instructions = std::mem::take(&mut self.items.instructions);
         let items = std::mem::take(&mut self.items);
         match items.into_content(self.api.param_names().input)? {
@@ -86,7 +94,8 @@ impl CompatRequest {
             }
             RequestContent::Input { before, parts, files } => {
                 let (api, destination) = (self.api, self.destination);
-                let RequestHeaders { key, request, traceparent } = self.headers;
+                let CompatHeaders { common: RequestHeaders { key, request, traceparent }, repeat } =
+                    self.headers;
                 let overlay = Overlay { system: instructions, ..Overlay::default() };
                 let input = Input {
                     parts,
@@ -103,7 +112,16 @@ impl CompatRequest {
                     files,
                     ..Input::text(SessionTarget::New(runtime.fresh_session()), "")
                 };
-                submit(runtime, api, &destination, &input).await
+                let registered = match repeat {
+                    Some(repeat) => repeat.register(api, input.agent.as_deref(), shared, runtime).await?,
+                    None => None,
+                };
+                match registered {
+                    Some(registered) => {
+                        submit_once(shared, runtime, api, &destination, input, registered).await
+                    }
+                    None => submit(runtime, api, &destination, &input).await,
+                }
             }
         }
     }
@@ -125,6 +143,38 @@ impl CompatRequest {
             conversation,
         }
     }
+}
+
+/// Sends an input, or joins the turn that an equal request has started.
+async fn submit_once(
+    shared: &HttpState,
+    runtime: &Runtime,
+    api: CompatApi,
+    destination: &InputDestination,
+    input: Input,
+    registered: RegisteredRequest,
+) -> CompatResult<StartedSegment> {
+    let RegisteredRequest { joins, connection } = registered;
+    let (turn, fingerprint) = (connection.turn(), connection.fingerprint());
+    let mut started = if joins {
+        input_submission::join(runtime, turn).await?
+    } else {
+        let input = Input { repeatable: Some(RepeatableRequest { turn, fingerprint }), ..input };
+        match submit(runtime, api, destination, &input).await {
+            // The input of the earlier request arrived just now, after its connection had closed.
+            Err(refused) if refused.error.kind() == Kind::InputKeyReused => {
+                input_submission::join(runtime, turn).await?
+            }
+            Err(refused) => {
+                connection.forget();
+                return Err(refused);
+            }
+            Ok(started) => started,
+        }
+    };
+    let tracking = RepeatTracking { connection, window: shared.limits.repeat_window };
+    started.delivery = started.delivery.tracked(tracking);
+    Ok(started)
 }
 
 /// Sends an input to its session. Looks for another place if another request has just taken the one that was found.

@@ -1,4 +1,5 @@
 //! Sends the content of a request: a new input, or the results of tools that the client ran.
+use super::answer_delivery::{AnswerDelivery, RequestRelation};
 use super::compat_error::{CompatError, CompatResult};
 use super::follow_up::FollowUpParams;
 use super::response_segment::{ClientCallId, ResponseSegment};
@@ -16,6 +17,7 @@ use outlast_vocab::{Error, Kind, SessionId, TurnId};
 pub(crate) struct StartedSegment {
     pub(crate) segment: ResponseSegment,
     pub(crate) reader: SegmentReader,
+    pub(crate) delivery: AnswerDelivery,
 }
 
 /// Where a request wants its input to go.
@@ -109,14 +111,27 @@ fn reject_if_waiting(session: &SessionView) -> Result<(), Error> {
 /// Sends an input and reads its first segment.
 pub(crate) async fn send(runtime: &Runtime, input: Input) -> Result<StartedSegment, Error> {
     let client = input.client_tools.iter().map(|tool| tool.name.clone()).collect();
-    let (accepted, events) = runtime.submit_watched(input).await?;
+    // In a task, because this future is dropped if the client disconnects. The worker would have leased the session of
+    // an input that was accepted meanwhile, without driving its turn.
+    let submitting = runtime.clone();
+    let submission = tokio::spawn(async move { submitting.submit_watched(input).await });
+    let stopped = |cause| Error::new(Kind::Internal, "the submission of an input panicked").because(cause);
+    let (accepted, events) = submission.await.map_err(stopped)??;
+    if accepted.duplicate {
+        return join(runtime, accepted.turn).await;
+    }
     let segment = ResponseSegment::first(accepted.turn);
-    let reader = if accepted.duplicate {
-        SegmentReader::for_segment(runtime, segment).await?
-    } else {
-        SegmentReader::from_events(events, segment, client)
-    };
-    Ok(StartedSegment { segment, reader })
+    let reader = SegmentReader::from_events(events, segment, client);
+    let delivery = AnswerDelivery::new(segment.turn, RequestRelation::Started);
+    Ok(StartedSegment { segment, reader, delivery })
+}
+
+/// Reads the first segment of a turn that an equal request started.
+pub(crate) async fn join(runtime: &Runtime, turn: TurnId) -> Result<StartedSegment, Error> {
+    let segment = ResponseSegment::first(turn);
+    let reader = SegmentReader::for_segment(runtime, segment).await?;
+    let delivery = AnswerDelivery::new(turn, RequestRelation::Joined);
+    Ok(StartedSegment { segment, reader, delivery })
 }
 
 /// The result of a call that a client ran.
@@ -155,7 +170,8 @@ pub(crate) async fn resume_with_results(
     for (stopped, result) in pairs {
         resolve(runtime, first.turn, stopped, &result.resolution).await.map_err(about)?;
     }
-    Ok(StartedSegment { segment, reader })
+    let delivery = AnswerDelivery::new(segment.turn, RequestRelation::Continued);
+    Ok(StartedSegment { segment, reader, delivery })
 }
 
 fn no_such_call(call: ClientCallId) -> Error {

@@ -14,6 +14,7 @@
 //!
 //! `openai` and `anthropic` convert between these and the formats of their APIs.
 
+mod answer_delivery;
 mod anthropic;
 mod compat_error;
 mod compat_request;
@@ -23,6 +24,7 @@ mod follow_up;
 mod idempotency;
 mod input_submission;
 mod openai;
+mod repeat;
 mod response_segment;
 mod segment_answer;
 mod segment_event;

@@ -2,6 +2,7 @@
 //!
 //! The body is pulled, as in `sse`, so a slow reader slows no one else. A stream that ends without its last
 //! event breaks the connection and never looks complete. The client can read it again.
+use super::answer_delivery::{AnswerDelivery, delivered_end};
 use super::compat_error::{CompatError, CompatResult, ErrorContents};
 use super::segment_event::{SegmentEvent, SegmentEventKind};
 use super::segment_reader::SegmentReader;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use outlast_http::HttpState;
 use outlast_http::caller_limits::CallerSlot;
+use outlast_http::open_requests::DeliveredEnd;
 use outlast_vocab::Error;
 use serde_json::Value;
 use std::io;
@@ -69,6 +71,9 @@ struct SegmentStream<V> {
     stopping: watch::Receiver<bool>,
     began: bool,
     has_ended: bool,
+    /// The end that the stream contains.
+    end: DeliveredEnd,
+    delivery: Option<AnswerDelivery>,
     /// Counts the stream as open until dropped.
     _open: CallerSlot,
 }
@@ -79,13 +84,18 @@ enum SegmentStreamStep {
     Event(Result<SegmentEvent, Error>),
 }
 
-/// Returns the stream as a response.
+/// Returns the stream as a response. A reader that returns to an answer needs no delivery.
 pub(crate) fn response<V: StreamFormat>(
     shared: &HttpState,
     open: CallerSlot,
     reader: SegmentReader,
+    delivery: Option<AnswerDelivery>,
     stream_format: V,
 ) -> Response {
+    let mut response = ().into_response();
+    if let Some(delivery) = &delivery {
+        delivery.add_headers(&mut response);
+    }
     let running = SegmentStream {
         reader,
         stream_format,
@@ -94,6 +104,8 @@ pub(crate) fn response<V: StreamFormat>(
         stopping: shared.stopping.clone(),
         began: false,
         has_ended: false,
+        end: DeliveredEnd::NoAnswer,
+        delivery,
         _open: open,
     };
     let all = stream::unfold(running, |mut running| async move {
@@ -101,7 +113,7 @@ pub(crate) fn response<V: StreamFormat>(
         running.heartbeat_at = Instant::now() + running.heartbeat;
         Some((piece, running))
     });
-    let mut response = Body::from_stream(all).into_response();
+    *response.body_mut() = Body::from_stream(all);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // Tells proxies not to buffer the stream.
@@ -131,6 +143,7 @@ impl<V: StreamFormat> SegmentStream<V> {
             let event = match happened {
                 SegmentStreamStep::Stop => {
                     self.has_ended = true;
+                    self.delivery = None;
                     return Some(Err(io::Error::other(
                         "the server is stopping before the answer is complete",
                     )));
@@ -139,7 +152,9 @@ impl<V: StreamFormat> SegmentStream<V> {
                 SegmentStreamStep::Event(event) => event,
             };
             let lines = event.map_err(CompatError::from).and_then(|event| {
-                self.has_ended = matches!(event.kind, SegmentEventKind::Ended(_));
+                if let SegmentEventKind::Ended(end) = &event.kind {
+                    (self.has_ended, self.end) = (true, delivered_end(Some(end)));
+                }
                 self.stream_format.convert(&event)
             });
             let piece = self.encode(lines);
@@ -147,13 +162,16 @@ impl<V: StreamFormat> SegmentStream<V> {
                 return Some(Ok(piece));
             }
         }
+        if let Some(mut delivery) = self.delivery.take() {
+            delivery.delivered(self.end);
+        }
         None
     }
 
     fn encode(&mut self, lines: CompatResult<Vec<StreamLine>>) -> Bytes {
         let lines = lines.unwrap_or_else(|refusal| {
             tracing::info!(error = %refusal.error, "the stream of an answer ended");
-            self.has_ended = true;
+            (self.has_ended, self.end) = (true, DeliveredEnd::NoAnswer);
             vec![self.stream_format.failure(&refusal.contents())]
         });
         Bytes::from(lines.iter().map(StreamLine::bytes).collect::<String>())

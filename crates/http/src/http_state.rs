@@ -1,5 +1,6 @@
 //! The state that extractors and handlers of all APIs need.
 use crate::caller_limits::{CallerRequestLimiter, StreamLimiter};
+use crate::open_requests::OpenRequests;
 use crate::rate_limit::{InvalidKeyLimiter, RequestRateLimiter};
 use crate::request_auth::OriginPolicy;
 use outlast_runtime::Runtime;
@@ -24,6 +25,8 @@ pub struct HttpStateInner {
     pub streams: StreamLimiter,
     /// The concurrent requests of each caller.
     pub caller_requests: CallerRequestLimiter,
+    /// The requests whose turns a repeated request may join.
+    pub open_requests: OpenRequests,
     /// Requests with invalid keys, per network.
     pub invalid_keys: InvalidKeyLimiter,
     /// Requests per minute of each API key.

@@ -14,6 +14,7 @@ pub mod extract;
 mod http_state;
 pub mod key_watch;
 pub mod list_page;
+pub mod open_requests;
 pub mod problem;
 pub mod rate_limit;
 pub mod request_auth;

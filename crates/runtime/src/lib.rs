@@ -34,4 +34,4 @@ pub mod worker;
 pub use agents::agent_registry::AgentBundle;
 pub use agents::agent_resolver::AgentResolver;
 pub use agents::resolved_agent::ResolvedAgent;
-pub use worker::{Input, RunningTurn, Runtime, RuntimeConfig, WorkerLoad};
+pub use worker::{Input, RepeatableRequest, RunningTurn, Runtime, RuntimeConfig, WorkerLoad};

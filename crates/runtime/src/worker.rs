@@ -46,7 +46,7 @@ use outlast_vocab::id::DeliveryId;
 use outlast_vocab::message::Name;
 use outlast_vocab::package::Package;
 use outlast_vocab::record::Seq;
-use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, WorkerId};
+use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, TurnId, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ mod watchdog;
 mod worker_agents;
 mod worker_queries;
 
-pub use inputs::Input;
+pub use inputs::{Input, RepeatableRequest};
 pub use worker_queries::{RunningTurn, WorkerLoad};
 
 use active_drives::ActiveDrives;
@@ -349,6 +349,11 @@ impl Runtime {
     /// Returns a fresh session id.
     pub fn fresh_session(&self) -> SessionId {
         SessionId::fresh(self.now(), self.state.entropy.random_id_bytes())
+    }
+
+    /// Returns a fresh turn id.
+    pub fn fresh_turn(&self) -> TurnId {
+        TurnId::fresh(self.now(), self.state.entropy.random_id_bytes())
     }
 
     /// Returns the current time of this worker.

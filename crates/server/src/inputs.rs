@@ -148,6 +148,7 @@ impl ReceivedInput {
             parts,
             key,
             request,
+            repeatable: None,
             index: None,
             delivery: delivery.unwrap_or_default(),
             head: head.unwrap_or_else(|| MAIN_HEAD.to_owned()),

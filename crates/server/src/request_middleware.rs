@@ -25,7 +25,7 @@ const HEALTH: &str = "/health/";
 
 /// Request headers that pages of other origins may send: those of our API, and those of clients of the
 /// compatible APIs.
-const CORS_HEADERS: [&str; 13] = [
+const CORS_HEADERS: [&str; 14] = [
     "accept",
     "authorization",
     "content-type",
@@ -34,6 +34,7 @@ const CORS_HEADERS: [&str; 13] = [
     "last-event-id",
     "mcp-protocol-version",
     "mcp-session-id",
+    "outlast-repeat",
     "traceparent",
     "user-agent",
     "x-api-key",
@@ -199,7 +200,7 @@ fn add_cors_headers(headers: &mut HeaderMap, origin: HeaderValue, asks_for: Opti
     }
     let methods = "GET, POST, PUT, DELETE";
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    let exposed = "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id, \
-                x-should-retry";
+    let exposed = "etag, mcp-session-id, outlast-repeat, outlast-repeat-window, outlast-turn, ratelimit, ratelimit-policy, \
+                request-id, retry-after, www-authenticate, x-request-id, x-should-retry";
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
 }

@@ -23,6 +23,7 @@ use outlast_http::admission_control::AdmissionControl;
 use outlast_http::caller::Peer;
 use outlast_http::caller_limits::{CallerRequestLimiter, StreamLimiter};
 use outlast_http::key_watch::WatchedKeys;
+use outlast_http::open_requests::OpenRequests;
 use outlast_http::problem::{self, BUSY_RETRY_AFTER};
 use outlast_http::rate_limit::{InvalidKeyLimiter, RequestRateLimiter};
 use outlast_http::request_auth::OriginPolicy;
@@ -194,6 +195,7 @@ impl Server {
         let (stopping, stops) = watch::channel(false);
         let secret = runtime.store().secret().await?;
         let http = HttpState::new(HttpStateInner {
+            open_requests: OpenRequests::new(runtime.clone(), &limits),
             runtime,
             origin_policy: policy,
             limits: limits.clone(),

@@ -375,6 +375,11 @@ pub struct ServerLimits {
     /// How long a turn on another provider's API waits for a model provider that is down, if its agent sets
     /// no wait. Shorter than [`ServerLimits::wire_wait`], so that the client gets an answer.
     pub wire_provider_wait: Duration,
+    /// How long after its connection and its turn have ended a request on another provider's API can be repeated to
+    /// join its turn. Repeated requests are not recognised if it is zero.
+    pub repeat_window: Duration,
+    /// Requests whose turns a repeated request may join.
+    pub repeat_entries: usize,
     /// Entries of one page.
     pub entries: usize,
     /// Sessions that one search reads.
@@ -426,6 +431,8 @@ impl Default for ServerLimits {
             wait_most: Duration::from_mins(1),
             wire_wait: Duration::from_secs(9 * 60 + 50),
             wire_provider_wait: Duration::from_secs(9 * 60 + 40),
+            repeat_window: Duration::from_mins(2),
+            repeat_entries: 65_536,
             entries: 500,
             searched: 10_000,
             drain: Duration::from_secs(5),

@@ -20,6 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The open file limit that a server requests: more than its maximum number of connections.
@@ -83,6 +84,9 @@ impl ServeArgs {
         let limits = ServerLimits {
             requests_per_minute: settings.requests_per_minute,
             wrong_keys_per_minute: settings.wrong_keys_per_minute.unwrap_or(usual.wrong_keys_per_minute),
+            repeat_window: settings
+                .repeat_window_s
+                .map_or(usual.repeat_window, |seconds| Duration::from_secs(seconds.into())),
             ..usual
         };
         let limits = limits.within_files(raise_files());

@@ -16,6 +16,8 @@ pub(crate) struct ServerTable {
     pub(crate) requests_per_minute: Option<NonZeroU32>,
     /// Invalid API keys per minute that one address may send before it must wait; default: 60.
     pub(crate) wrong_keys_per_minute: Option<NonZeroU32>,
+    /// Seconds in which a request to a compatible API can be repeated to join its turn, 0 for never; default: 120.
+    pub(crate) repeat_window_s: Option<u32>,
 }
 
 impl ServerTable {

@@ -7,19 +7,18 @@ use super::message_parser;
 use crate::compat_error::{CompatError, CompatResult};
 use crate::compat_request::{CompatApi, CompatRequest};
 use crate::conversation_items::ConversationItems;
-use crate::idempotency::request_headers;
+use crate::idempotency::{CompatHeaders, request_headers};
 use crate::input_submission::{InputDestination, StartedSegment};
 use crate::openai::params::read;
 use crate::segment_answer::SegmentAnswer;
 use crate::stream;
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Runs};
 use outlast_http::extract::JsonBody;
-use outlast_http::request_headers::RequestHeaders;
+use outlast_http::open_requests::DeliveredEnd;
 use outlast_vocab::Error;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::{ToolName, shown};
@@ -77,7 +76,8 @@ pub(crate) struct CreateMessage {
 /// The input is durable before the response starts, and the turn continues if the client disconnects.
 /// Requests with the same `Idempotency-Key` share one turn.
 #[utoipa::path(post, path = "/anthropic/v1/messages", tag = "anthropic", operation_id = "anthropic_create_message",
-    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same message.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same message."),
+        ("outlast-repeat" = Option<String>, Header, description = "`never` starts a new turn, even if the request repeats an earlier one.")),
     request_body = CreateMessage,
     responses((status = 200, description = "The message, or a stream of its events.",
         content((Object = "application/json"), (String = "text/event-stream"))), AnthropicErrors),
@@ -95,13 +95,13 @@ async fn create(
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
     let request = request.into_compat_request(headers, &shared.limits)?;
-    let StartedSegment { segment, reader } = request.start(&caller.runtime).await?;
+    let StartedSegment { segment, reader, delivery } = request.start(&shared, &caller.runtime).await?;
     let head = AnthropicMessage { segment, model };
     if let Some(open) = open {
-        return Ok(stream::response(&shared, open, reader, BlockStream::new(head)));
+        return Ok(stream::response(&shared, open, reader, Some(delivery), BlockStream::new(head)));
     }
-    let answer = SegmentAnswer::complete(reader, segment, &shared).await?;
-    Ok(Json(head.whole(&answer)?).into_response())
+    let answer = SegmentAnswer::complete(reader, segment, &shared).await;
+    Ok(delivery.respond(answer.and_then(|answer| head.whole(&answer)), DeliveredEnd::Answer))
 }
 
 impl CreateMessage {
@@ -128,7 +128,7 @@ impl CreateMessage {
 
     fn into_compat_request(
         self,
-        headers: RequestHeaders,
+        headers: CompatHeaders,
         limits: &ServerLimits,
     ) -> CompatResult<CompatRequest> {
         let (client_tools, output) = (self.client_tools()?, self.output()?);

@@ -10,20 +10,19 @@ use crate::compat_error::{CompatError, CompatResult, ErrorContents};
 use crate::compat_request::{CompatApi, CompatRequest};
 use crate::content::MessageContent;
 use crate::conversation_items::ConversationItems;
-use crate::idempotency::request_headers;
+use crate::idempotency::{CompatHeaders, request_headers};
 use crate::input_submission::{InputDestination, StartedSegment};
 use crate::response_segment::ResponseSegment;
 use crate::segment_answer::{BETWEEN_TEXTS, SegmentAnswer};
 use crate::segment_event::{ClientCall, SegmentEvent, SegmentEventKind, SegmentOutcome};
 use crate::stream::{self, StreamFormat, StreamLine};
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Runs};
 use outlast_http::extract::JsonBody;
-use outlast_http::request_headers::RequestHeaders;
+use outlast_http::open_requests::DeliveredEnd;
 use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::limits::ServerLimits;
@@ -80,7 +79,8 @@ pub(crate) struct CreateCompletion {
 /// The input is durable before the response starts, and the turn continues if the client disconnects.
 /// Requests with the same `Idempotency-Key` share one turn.
 #[utoipa::path(post, path = "/openai/v1/chat/completions", tag = "openai", operation_id = "openai_create_completion",
-    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same completion.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same completion."),
+        ("outlast-repeat" = Option<String>, Header, description = "`never` starts a new turn, even if the request repeats an earlier one.")),
     request_body = CreateCompletion,
     responses((status = 200, description = "The completion, or a stream of its chunks.",
         content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
@@ -102,20 +102,20 @@ async fn create(
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let model = request.model.clone();
     let request = request.into_compat_request(headers, &shared.limits)?;
-    let StartedSegment { segment, reader } = request.start(&caller.runtime).await?;
+    let StartedSegment { segment, reader, delivery } = request.start(&shared, &caller.runtime).await?;
     let completion = ChatCompletion { segment, model };
     if let Some(open) = open {
         let chunks = CompletionStream { completion, with_usage, texts: 0, calls: 0 };
-        return Ok(stream::response(&shared, open, reader, chunks));
+        return Ok(stream::response(&shared, open, reader, Some(delivery), chunks));
     }
-    let answer = SegmentAnswer::complete(reader, segment, &shared).await?;
-    Ok(Json(completion.whole(&answer)?).into_response())
+    let answer = SegmentAnswer::complete(reader, segment, &shared).await;
+    Ok(delivery.respond(answer.and_then(|answer| completion.whole(&answer)), DeliveredEnd::Answer))
 }
 
 impl CreateCompletion {
     fn into_compat_request(
         self,
-        headers: RequestHeaders,
+        headers: CompatHeaders,
         limits: &ServerLimits,
     ) -> CompatResult<CompatRequest> {
         let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());

@@ -4,10 +4,11 @@ use super::input_parser;
 use super::params::{check_choice, check_rest, format, function, read};
 use super::response_object::{CONVERSATION, OpenAiResponse as Response, RESPONSE, input_items};
 use super::response_stream::ResponseStream;
+use crate::answer_delivery::delivered_end;
 use crate::compat_error::{CompatError, CompatResult};
 use crate::compat_request::{CompatApi, CompatRequest};
 use crate::conversation_items::ConversationItems;
-use crate::idempotency::request_headers;
+use crate::idempotency::{CompatHeaders, request_headers};
 use crate::input_submission::{InputDestination, StartedSegment};
 use crate::response_segment::ResponseSegment;
 use crate::segment_answer::SegmentAnswer;
@@ -20,7 +21,7 @@ use axum::response::{IntoResponse, Response as Reply};
 use outlast_http::HttpState;
 use outlast_http::caller::{Caller, Reads, Runs};
 use outlast_http::extract::{JsonBody, PathParam, QueryParams};
-use outlast_http::request_headers::RequestHeaders;
+use outlast_http::open_requests::DeliveredEnd;
 use outlast_runtime::Runtime;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::message::shown;
@@ -112,7 +113,8 @@ pub(crate) fn session_of(id: &str) -> Option<SessionId> {
 /// status `in_progress`. You can read a stream again at `GET /openai/v1/responses/{response}?stream=true`,
 /// even after a crash of the server.
 #[utoipa::path(post, path = "/openai/v1/responses", tag = "openai", operation_id = "openai_create_response",
-    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same response.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same response."),
+        ("outlast-repeat" = Option<String>, Header, description = "`never` starts a new turn, even if the request repeats an earlier one.")),
     request_body = CreateResponse,
     responses((status = 200, description = "The response, or a stream of its events.",
         content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
@@ -129,27 +131,37 @@ async fn create(
     let (streams, background) = (request.stream == Some(true), request.background == Some(true));
     let open = streams.then(|| shared.streams.open(caller.runtime.access(), &shared.limits)).transpose()?;
     let request = request.into_compat_request(headers, &shared.limits)?;
-    let StartedSegment { segment, mut reader } = request.start(&caller.runtime).await?;
-    let late = |error: Error| CompatError::from(error).after_acceptance();
-    let past = RecordedSegment::of(&caller.runtime, segment).await.map_err(late)?;
-    let past = past.ok_or_else(|| late(no_response(&segment.id(RESPONSE))))?;
+    let StartedSegment { segment, mut reader, delivery } = request.start(&shared, &caller.runtime).await?;
+    let past = match started_segment(&caller.runtime, segment).await {
+        Ok(past) => past,
+        Err(error) => return Ok(delivery.respond(Err(error), DeliveredEnd::NoAnswer)),
+    };
     let response = Response::of(segment, &past);
     if let Some(open) = open {
-        return Ok(stream::response(&shared, open, reader, ResponseStream::new(response, None)));
+        let events = ResponseStream::new(response, None);
+        return Ok(stream::response(&shared, open, reader, Some(delivery), events));
+    }
+    if background {
+        // The client fetches the answer by its id, so a second request is another one.
+        let answer = SegmentAnswer::of(&past.segment_events);
+        return Ok(delivery.respond(Ok(response.response(&answer)), DeliveredEnd::Answer));
     }
     let mut answer = SegmentAnswer::default();
-    if background {
-        answer = SegmentAnswer::of(&past.segment_events);
-    } else {
-        answer.read_until_end(&mut reader, &shared).await.map_err(late)?;
-    }
-    Ok(Json(response.response(&answer)).into_response())
+    let read = answer.read_until_end(&mut reader, &shared).await.map_err(CompatError::from);
+    let end = delivered_end(answer.end.as_ref());
+    Ok(delivery.respond(read.map(|_| response.response(&answer)), end))
+}
+
+/// Returns the recorded part of a segment that was just started.
+async fn started_segment(runtime: &Runtime, segment: ResponseSegment) -> CompatResult<RecordedSegment> {
+    let past = RecordedSegment::of(runtime, segment).await?;
+    past.ok_or_else(|| no_response(&segment.id(RESPONSE)).into())
 }
 
 impl CreateResponse {
     fn into_compat_request(
         self,
-        headers: RequestHeaders,
+        headers: CompatHeaders,
         limits: &ServerLimits,
     ) -> CompatResult<CompatRequest> {
         let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
@@ -292,12 +304,8 @@ async fn show(
     if look.stream == Some(true) {
         let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
         let reader = SegmentReader::for_segment(&caller.runtime, segment).await?;
-        return Ok(stream::response(
-            &shared,
-            open,
-            reader,
-            ResponseStream::new(response, look.starting_after),
-        ));
+        let events = ResponseStream::new(response, look.starting_after);
+        return Ok(stream::response(&shared, open, reader, None, events));
     }
     Ok(Json(response.response(&SegmentAnswer::of(&past.segment_events))).into_response())
 }

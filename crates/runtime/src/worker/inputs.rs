@@ -18,6 +18,15 @@ use outlast_vocab::{Error, Hash, Kind, Limits, SessionId, TurnId, limits};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A request without an idempotency key that can be recognised when it is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatableRequest {
+    /// The id of its turn. Its input is accepted once under it.
+    pub turn: TurnId,
+    /// The fingerprint that the request and its repeats share.
+    pub fingerprint: Hash,
+}
+
 /// An input for a session.
 #[derive(Clone, Debug)]
 pub struct Input {
@@ -29,6 +38,8 @@ pub struct Input {
     pub key: Option<String>,
     /// The hash of the request. If it is set, reusing the key with another request is an error.
     pub request: Option<Hash>,
+    /// The request that brought the input, if a repeat of it can join the turn. Not for inputs with a key.
+    pub repeatable: Option<RepeatableRequest>,
     /// The index that its turn must have in the session, from 0. If another input came first, this one is rejected with
     /// `session.moved`. `None` accepts any index.
     pub index: Option<u32>,
@@ -71,6 +82,7 @@ impl Input {
             parts,
             key: None,
             request: None,
+            repeatable: None,
             index: None,
             delivery: InputDelivery::Next,
             head: MAIN_HEAD.to_owned(),
@@ -135,7 +147,7 @@ impl Runtime {
         state.plugins.check(&input.plugins)?;
         let Input { target, parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
-        let provider_wait_s = input.provider_wait_s;
+        let (provider_wait_s, repeatable) = (input.provider_wait_s, input.repeatable);
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
         let resolved_agent =
             state.agents.registry.chosen(agent.as_deref(), layers, self.access.visibility)?;
@@ -160,7 +172,7 @@ impl Runtime {
         let package = Some(resolved_agent.fingerprint);
         let accept = AcceptRequest {
             target,
-            turn: TurnId::fresh(now, state.entropy.random_id_bytes()),
+            turn: repeatable.map_or_else(|| self.fresh_turn(), |request| request.turn),
             head,
             accepted: TurnAccepted {
                 parts,
@@ -172,6 +184,8 @@ impl Runtime {
                 traceparent,
                 before,
                 note,
+                request: repeatable.map(|request| request.fingerprint),
+                worker: repeatable.map(|_| state.drives.worker()),
                 ..TurnAccepted::text("")
             },
             request,

@@ -128,6 +128,16 @@ impl Request {
     }
 }
 
+/// A connection whose answer nobody reads yet.
+pub(crate) struct OpenConnection(BufReader<TcpStream>);
+
+impl Request {
+    /// Sends the request and keeps the connection open. Dropping the connection closes it.
+    pub(crate) async fn begin(self) -> OpenConnection {
+        tokio::task::spawn_blocking(move || OpenConnection(self.open())).await.unwrap()
+    }
+}
+
 /// A download of which only the head was read.
 pub(crate) struct Download {
     reader: BufReader<TcpStream>,

@@ -13,6 +13,7 @@ mod mcp;
 mod overload;
 mod quota;
 mod rejected_requests;
+mod repeats;
 mod routes;
 mod search;
 mod stage;

@@ -37,7 +37,7 @@ pub(crate) async fn pay(euros: u32) -> Result<String, Error> {
 
 /// A call that somebody outside finishes.
 #[tool(idempotent)]
-async fn later(completion: Completion) -> Result<ToolRunOutcome, Error> {
+pub(crate) async fn later(completion: Completion) -> Result<ToolRunOutcome, Error> {
     completion.key()?;
     Ok(ToolRunOutcome::Pending)
 }
