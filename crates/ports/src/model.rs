@@ -1,6 +1,7 @@
 //! The port for models: takes a request and returns a stream of events.
 //!
 //! It does not know turns, journals or retries. See [`ModelProvider`] for the trait to implement.
+use crate::BoxFuture;
 use futures_util::Stream;
 use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::ModelCall;
@@ -139,12 +140,22 @@ pub struct ModelCapabilities {
     pub can_continue: bool,
     /// The prices of its tokens, if known.
     pub prices: Option<Prices>,
+    /// The most tokens of one reply that the model supports, if known.
+    pub reply_tokens: Option<u32>,
 }
+
+/// The estimated number of bytes per token. It is low, so that a window is rather underused than exceeded.
+pub const TOKEN_BYTES: usize = 3;
 
 impl ModelCapabilities {
     /// Creates the info of a model with this window, without further knowledge.
     pub fn of_window(window_bytes: usize) -> Self {
-        Self { window_bytes, can_continue: false, prices: None }
+        Self { window_bytes, can_continue: false, prices: None, reply_tokens: None }
+    }
+
+    /// Returns the estimated number of tokens that fit into the context window.
+    pub fn window_tokens(&self) -> u32 {
+        u32::try_from(self.window_bytes / TOKEN_BYTES).unwrap_or(u32::MAX)
     }
 }
 
@@ -163,6 +174,13 @@ pub struct ProviderRate {
 pub trait ModelProvider: Send + Sync {
     /// Returns what is known about this model, or `None` if this provider does not serve it.
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities>;
+
+    /// Asks the provider for the context window of a model, if it may know more than [`info`](Self::info) returns.
+    /// Takes a bounded time and never fails. Later calls of `info` return what the provider answered.
+    fn learn_window<'a>(&'a self, model: &'a ModelName) -> BoxFuture<'a, ()> {
+        let _ = model;
+        Box::pin(std::future::ready(()))
+    }
 
     /// Returns why the provider cannot serve one of its models, such as a missing key. `None` for models of other
     /// providers.

@@ -1,6 +1,7 @@
 //! Interprets an API's error response: its kind, its message, and when to retry.
 use crate::Api;
 use crate::retry_after::ServerTime;
+use crate::window_discovery::{LearnedWindows, window_in_error};
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use reqwest::StatusCode;
@@ -20,6 +21,10 @@ pub(crate) struct ProviderLabel<'a> {
     pub(crate) api: Api,
     /// A description of its key: `the key in OPENAI_API_KEY`.
     pub(crate) key: &'a str,
+    /// The provider's own name of the model; empty if no model is called.
+    pub(crate) model: &'a str,
+    /// Where a window that an error names is stored.
+    pub(crate) windows: Option<&'a LearnedWindows>,
 }
 
 /// An error from an API: the `error` object of OpenAI, Anthropic or Google, or plain text.
@@ -35,6 +40,9 @@ pub(crate) struct ApiErrorBody {
     status: String,
     #[serde(default)]
     details: Value,
+    /// The context window in the errors of llama.cpp.
+    #[serde(default)]
+    n_ctx: Value,
 }
 
 /// Reads any JSON value as text.
@@ -99,6 +107,15 @@ impl ApiErrorBody {
                 "exceeds the available context size",
                 "input token count",
                 "context_length_exceeded",
+                "exceed context window",
+                "exceeds context length",
+                "exceeds the context length",
+                "exceeds maximum context length",
+                "context size has been exceeded",
+                "context length of only",
+                "greater than the context length",
+                ">= n_ctx",
+                "`max_new_tokens` must be <=",
             ])
     }
 
@@ -156,13 +173,12 @@ impl ProviderLabel<'_> {
     /// Converts an error response to an error.
     pub(crate) fn response_error(
         &self,
-        model: &str,
         status: StatusCode,
         headers: &HeaderMap,
         error: &ApiErrorBody,
     ) -> Error {
         let clock = ServerTime::of(headers);
-        let failure = self.classify(model, Some(status), error);
+        let failure = self.classify(Some(status), error);
         match clock.retry_delay(headers).or_else(|| ServerTime::retry_delay_in(&error.details)) {
             Some(pause) if failure.kind() == Kind::ModelUnavailable => failure.retry_after(pause),
             _ => failure,
@@ -171,7 +187,7 @@ impl ProviderLabel<'_> {
 
     /// Converts an error event of a stream that has begun.
     pub(crate) fn stream_error(&self, error: &ApiErrorBody) -> Error {
-        self.classify("", None, error)
+        self.classify(None, error)
     }
 
     /// Converts an event that this API does not define: an error in another API's format from a compatible server, or
@@ -188,8 +204,8 @@ impl ProviderLabel<'_> {
         Error::new(Kind::ModelRejected, detail)
     }
 
-    fn classify(&self, model: &str, status: Option<StatusCode>, error: &ApiErrorBody) -> Error {
-        let Self { name, key, .. } = self;
+    fn classify(&self, status: Option<StatusCode>, error: &ApiErrorBody) -> Error {
+        let Self { name, key, model, .. } = self;
         let words = error.searched_text();
         let at = status.map(|status| format!(" ({})", status.as_u16())).unwrap_or_default();
         let (kind, detail) = if error.is_out_of_credit() || status == Some(StatusCode::PAYMENT_REQUIRED) {
@@ -202,6 +218,11 @@ impl ProviderLabel<'_> {
         {
             (Kind::ModelUnauthorized, format!("`{name}` does not accept {key}{at}: {words}"))
         } else if error.is_too_long() || status == Some(StatusCode::PAYLOAD_TOO_LARGE) {
+            if let (Some(windows), Some(tokens)) =
+                (self.windows, window_in_error(&error.message, &error.n_ctx))
+            {
+                windows.learn(model, tokens);
+            }
             (Kind::ModelContextExceeded, format!("the conversation is too long for `{name}`{at}: {words}"))
         } else if error.is_unknown_model() || status == Some(StatusCode::NOT_FOUND) {
             (Kind::ModelUnknown, format!("`{name}` has no model `{model}`{at}: {words}"))
@@ -226,11 +247,12 @@ mod tests {
 
     #[track_caller]
     fn check(api: Api, answers: &[(u16, &str)], want: &Expect) {
-        let provider = ProviderLabel { name: "it", api, key: "the key in IT_API_KEY" };
+        let provider =
+            ProviderLabel { name: "it", api, key: "the key in IT_API_KEY", model: "big", windows: None };
         let said = answers.iter().map(|(status, body)| {
             let status = StatusCode::from_u16(*status).unwrap();
             let error =
-                provider.response_error("big", status, &HeaderMap::new(), &ApiErrorBody::of(body.as_bytes()));
+                provider.response_error(status, &HeaderMap::new(), &ApiErrorBody::of(body.as_bytes()));
             let pause = error.pause().map(|pause| format!(" after {pause:?}")).unwrap_or_default();
             format!("{error}{pause}\n")
         });

@@ -287,9 +287,15 @@ mod tests {
                 ..ModelRequest::empty(&call)
             };
             let names = ApiToolNames::of(&tools);
-            let traits = ModelTraits { window_tokens: 1, prices: None, thinks: true, supports_prefill: true };
+            let traits = ModelTraits {
+                window_tokens: 1,
+                reply_tokens: None,
+                prices: None,
+                thinks: true,
+                supports_prefill: true,
+            };
             for api in Api::ALL {
-                let provider = ProviderLabel { name: "p", api: *api, key: "k" };
+                let provider = ProviderLabel { name: "p", api: *api, key: "k", model: "m", windows: None };
                 let ask = ApiRequest { request, provider, model: "claude-sonnet-4-5", traits, is_vendor_api: at_home, names: &names };
                 let body = match api {
                     Api::OpenAi | Api::OpenAiCompatible => chat::render(&ask).body,

@@ -43,15 +43,20 @@ impl ClaudeVersion {
         self.at_least(4, 5)
     }
 
-    /// Returns the default maximum of answer tokens. The API requires a number.
-    pub(crate) const fn answer_tokens_default(self) -> u32 {
+    /// Returns the most tokens of a reply for the older models that reject a higher limit.
+    pub(crate) const fn reply_tokens(self) -> Option<u32> {
         if self.at_least(4, 0) || (self.major == 3 && self.minor >= 7) {
-            32_000
+            None
         } else if self.at_least(3, 5) {
-            8_192
+            Some(8_192)
         } else {
-            4_096
+            Some(4_096)
         }
+    }
+
+    /// Returns the default maximum of answer tokens. The API requires a number.
+    pub(crate) fn answer_tokens_default(self) -> u32 {
+        self.reply_tokens().unwrap_or(32_000)
     }
 }
 

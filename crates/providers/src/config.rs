@@ -366,7 +366,7 @@ mod tests {
             config.invalid: outlast.toml:3: unknown field `key`, expected one of `kind`, `base_url`, `api_key`, `goes_on`, `requests_per_minute`, `tokens_per_minute`, `models`
             config.invalid: outlast.toml:1: provider `a b`: expected a provider's name of 1 to 32 letters, digits, `-` and `_` that is not `rehearsal`, got `a b`
             config.invalid: outlast.toml:4: model `m`: expected a price per million tokens with at most 6 decimals, got `0.0000001`
-            config.invalid: outlast.toml:5: unknown field `window`, expected one of `window_tokens`, `price`, `thinks`, `goes_on`
+            config.invalid: outlast.toml:5: unknown field `window`, expected one of `window_tokens`, `reply_tokens`, `price`, `thinks`, `goes_on`
             config.invalid: outlast.toml:1: unclosed table, expected `]`
         "#]].assert_eq(&shown);
     }

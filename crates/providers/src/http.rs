@@ -74,6 +74,11 @@ impl Endpoint {
         self.base.as_str().trim_end_matches('/')
     }
 
+    /// Returns the address without the version of the API.
+    pub(crate) fn root(&self) -> &str {
+        self.base().strip_suffix("/v1").unwrap_or(self.base())
+    }
+
     /// Redacts the key in a text from outside.
     pub(crate) fn hide_key(&self, text: &str) -> String {
         self.secret.as_ref().map_or_else(|| text.to_owned(), |secret| secret.hide_in(text))
@@ -81,24 +86,33 @@ impl Endpoint {
 
     /// Sends a POST request and returns the response of any status.
     pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Result<Response, Error> {
-        let request = self.request(Method::POST, path)?.body(body);
+        let request = self.request(Method::POST, &format!("{}{path}", self.base()))?.body(body);
         request.send().await.map_err(|cause| self.unreachable(cause))
     }
 
     /// Sends a GET request with a timeout.
     pub(crate) async fn get(&self, path: &str, patience: Duration) -> Result<Response, Error> {
-        let request = self.request(Method::GET, path)?.timeout(patience);
+        self.get_from(self.base(), path, patience).await
+    }
+
+    /// Sends a GET request with a timeout to a path below [`base`](Self::base) or [`root`](Self::root).
+    pub(crate) async fn get_from(
+        &self,
+        base: &str,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Response, Error> {
+        let request = self.request(Method::GET, &format!("{base}{path}"))?.timeout(patience);
         request.send().await.map_err(|cause| self.unreachable(cause))
     }
 
-    fn request(&self, method: Method, path: &str) -> Result<reqwest::RequestBuilder, Error> {
+    fn request(&self, method: Method, url: &str) -> Result<reqwest::RequestBuilder, Error> {
         let client = if let Some(client) = self.client.get() {
             client
         } else {
             let client = client(&self.base)?;
             self.client.get_or_init(|| client)
         };
-        let url = format!("{}{path}", self.base());
         Ok(client.request(method, url).headers(self.headers.clone()))
     }
 

@@ -44,6 +44,8 @@ mod retry_after;
 mod secret;
 #[cfg(feature = "providers")]
 pub mod sse;
+#[cfg(feature = "providers")]
+mod window_discovery;
 
 #[cfg(feature = "providers")]
 pub use api::Api;

@@ -8,9 +8,6 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The estimated number of bytes per token. It is low, so that a window is rather underused than exceeded.
-pub(crate) const TOKEN_BYTES: usize = 3;
-
 /// The context window of an unknown model in tokens.
 const WINDOW_TOKENS: u32 = 32_000;
 
@@ -21,6 +18,8 @@ const WINDOW_TOKENS: u32 = 32_000;
 pub(crate) struct ModelOverrides {
     /// The size of the context window in tokens.
     pub(crate) window_tokens: Option<u32>,
+    /// The most tokens of one reply that the model supports.
+    pub(crate) reply_tokens: Option<u32>,
     /// Prices in dollars per million tokens.
     #[schemars(schema_with = "price")]
     pub(crate) price: Option<PricesPerMillion>,
@@ -51,6 +50,8 @@ fn price(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 pub(crate) struct ModelTraits {
     /// The context window in tokens.
     pub(crate) window_tokens: u32,
+    /// The most tokens of one reply, if known.
+    pub(crate) reply_tokens: Option<u32>,
     /// The prices of tokens.
     pub(crate) prices: Option<Prices>,
     /// Whether it thinks before it answers.
@@ -74,17 +75,22 @@ type KnownModels = BTreeMap<String, BTreeMap<String, ModelRow>>;
 static TABLE: LazyLock<KnownModels> =
     LazyLock::new(|| toml::from_str(include_str!("models.toml")).expect("the built-in table is well formed"));
 
-/// Returns the properties of a model, with the user's overrides.
-pub(crate) fn traits(api: Api, model: &str, said: Option<&ModelOverrides>) -> ModelTraits {
+/// Returns the properties of a model, with the user's overrides. A learned window applies unless a smaller one is
+/// known.
+pub(crate) fn traits(
+    api: Api,
+    model: &str,
+    said: Option<&ModelOverrides>,
+    learned: Option<u32>,
+) -> ModelTraits {
     let none = ModelOverrides::default();
     let said = said.unwrap_or(&none);
     let known = known(api, model);
     let prices = said.price.or_else(|| known.map(|row| row.price));
+    let window = said.window_tokens.or_else(|| known.map(|row| row.window_tokens));
     ModelTraits {
-        window_tokens: said
-            .window_tokens
-            .or_else(|| known.map(|row| row.window_tokens))
-            .unwrap_or(WINDOW_TOKENS),
+        window_tokens: window.into_iter().chain(learned).min().unwrap_or(WINDOW_TOKENS),
+        reply_tokens: said.reply_tokens.or_else(|| reply_tokens(api, model)),
         prices: prices.and_then(|price| Prices::try_from(price).ok()),
         thinks: said.thinks.unwrap_or_else(|| thinks(api, model)),
         supports_prefill: said
@@ -111,6 +117,18 @@ fn known(api: Api, model: &str) -> Option<&'static ModelRow> {
         let found = rows.iter().filter(|(name, _)| continues(name));
         found.max_by_key(|(name, _)| name.len()).map(|(_, row)| row)
     })
+}
+
+/// Returns the most tokens of one reply for the older models that reject a higher limit.
+fn reply_tokens(api: Api, model: &str) -> Option<u32> {
+    match api {
+        Api::OpenAi | Api::OpenAiResponses => {
+            let old = ["gpt-3.5", "gpt-4-turbo", "gpt-4-0125", "gpt-4-1106", "gpt-4o-2024-05-13"];
+            old.iter().any(|old| model.starts_with(old)).then_some(4_096)
+        }
+        Api::Anthropic => ClaudeVersion::of(model).reply_tokens(),
+        Api::Gemini | Api::OpenAiCompatible => None,
+    }
 }
 
 fn thinks(api: Api, model: &str) -> bool {
@@ -157,7 +175,7 @@ mod tests {
             "window_tokens = 9000\nthinks = false\nprice = { input = \"1\", output = \"2\", cache_read = \"0.5\" }",
         )
         .unwrap();
-        let traits = traits(Api::OpenAi, "gpt-5", Some(&row));
+        let traits = traits(Api::OpenAi, "gpt-5", Some(&row), None);
         let usage = Usage { input: 1_000_000, output: 1_000_000, cache_read: 2_000_000, ..Usage::default() };
         assert_eq!((traits.window_tokens, traits.thinks), (9_000, false));
         assert_eq!(traits.prices.unwrap().of(&usage).to_string(), "4");

@@ -3,6 +3,7 @@ use crate::config::{self, ProviderEntry};
 use crate::{Api, RemoteProvider};
 use futures_util::future::join_all;
 use futures_util::stream;
+use outlast_ports::BoxFuture;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::{Error, Kind};
@@ -133,6 +134,13 @@ impl Providers {
 impl ModelProvider for Providers {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         self.remote_for(model)?.info(model)
+    }
+
+    fn learn_window<'a>(&'a self, model: &'a ModelName) -> BoxFuture<'a, ()> {
+        match self.remote_for(model) {
+            Some(remote) => remote.learn_window(model),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 
     fn rate(&self, model: &ModelName) -> ProviderRate {

@@ -3,12 +3,16 @@ use crate::api_error::{ApiErrorBody, ProviderLabel};
 use crate::api_parts::tool_names::ApiToolNames;
 use crate::api_parts::{ApiRequest, RenderedRequest};
 use crate::http::{self, Endpoint, LIST_BYTES};
-use crate::model_table::{self, ModelOverrides, ModelTraits, TOKEN_BYTES};
+use crate::model_table::{self, ModelOverrides, ModelTraits};
 use crate::prompt_prefix::{PrefixComparison, PromptPrefixes};
 use crate::reply_stream::ReplyStream;
+use crate::window_discovery::LearnedWindows;
 use crate::{Api, Secret, chat, gemini, messages, responses};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
-use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
+use outlast_ports::BoxFuture;
+use outlast_ports::model::{
+    EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate, TOKEN_BYTES,
+};
 use outlast_vocab::message::{ModelName, shown};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, SessionId};
@@ -30,6 +34,7 @@ pub struct RemoteProvider {
     supports_prefill: Option<bool>,
     rate_limits: KeyRateLimits,
     prefixes: PromptPrefixes,
+    windows: LearnedWindows,
 }
 
 /// The settings of a remote provider.
@@ -98,6 +103,7 @@ impl RemoteProvider {
             supports_prefill: goes_on,
             rate_limits: pace,
             prefixes: PromptPrefixes::default(),
+            windows: LearnedWindows::default(),
         })
     }
 
@@ -121,7 +127,7 @@ impl RemoteProvider {
         let listed = async {
             let response = self.endpoint.get(self.api.models_path(), patience).await?;
             if !response.status().is_success() {
-                return Err(self.error_of_response("", response).await);
+                return Err(self.error_of_response(self.label(self.api, ""), response).await);
             }
             let body = http::read_start(response, LIST_BYTES).await;
             parse_model_names(&body).ok_or_else(|| {
@@ -144,7 +150,8 @@ impl RemoteProvider {
     }
 
     fn traits(&self, model: &str) -> ModelTraits {
-        let mut traits = model_table::traits(self.api, model, self.model_overrides.get(model));
+        let learned = self.windows.get(model);
+        let mut traits = model_table::traits(self.api, model, self.model_overrides.get(model), learned);
         if self.model_overrides.get(model).is_none_or(|row| row.goes_on.is_none()) {
             traits.supports_prefill = self.supports_prefill.unwrap_or(traits.supports_prefill);
         }
@@ -171,7 +178,7 @@ impl RemoteProvider {
             return Err(Error::new(Kind::ModelUnknown, detail));
         };
         let traits = self.traits(model);
-        let provider = ProviderLabel { name: &self.name, api: self.api_of(traits), key: &self.key_name };
+        let provider = self.label(self.api_of(traits), model);
         let names = ApiToolNames::of(request.tools);
         let ask = ApiRequest {
             request,
@@ -193,7 +200,7 @@ impl RemoteProvider {
         };
         let response = self.endpoint.post(&provider.api.reply_path(model), body).await?;
         if !response.status().is_success() {
-            return Err(self.error_of_response(model, response).await);
+            return Err(self.error_of_response(provider, response).await);
         }
         if let Some(other) = wrong_media_type(&response) {
             let body = http::error_body(response).await;
@@ -209,11 +216,14 @@ impl RemoteProvider {
         Ok(changed.chain(reply.inspect_ok(move |piece| watch.report(&request.call.model, piece))))
     }
 
-    async fn error_of_response(&self, model: &str, response: Response) -> Error {
+    fn label<'a>(&'a self, api: Api, model: &'a str) -> ProviderLabel<'a> {
+        ProviderLabel { name: &self.name, api, key: &self.key_name, model, windows: Some(&self.windows) }
+    }
+
+    async fn error_of_response(&self, provider: ProviderLabel<'_>, response: Response) -> Error {
         let (status, headers) = (response.status(), response.headers().clone());
         let error = ApiErrorBody::of(&http::error_body(response).await);
-        let provider = ProviderLabel { name: &self.name, api: self.api, key: &self.key_name };
-        provider.response_error(model, status, &headers, &error)
+        provider.response_error(status, &headers, &error)
     }
 
     /// Redacts the key in an error, in case the server echoed it.
@@ -228,10 +238,20 @@ impl RemoteProvider {
 
 impl ModelProvider for RemoteProvider {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        let ModelTraits { window_tokens, prices, supports_prefill: can_continue, .. } =
+        let ModelTraits { window_tokens, prices, supports_prefill: can_continue, reply_tokens, .. } =
             self.traits(self.local_model_name(model)?);
         let window_bytes = usize::try_from(window_tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES);
-        Some(ModelCapabilities { window_bytes, can_continue, prices })
+        Some(ModelCapabilities { window_bytes, can_continue, prices, reply_tokens })
+    }
+
+    fn learn_window<'a>(&'a self, model: &'a ModelName) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Some(model) = self.local_model_name(model) else { return };
+            let configured = self.model_overrides.get(model).and_then(|row| row.window_tokens);
+            if self.api == Api::OpenAiCompatible && configured.is_none() {
+                self.windows.ask(&self.endpoint, model).await;
+            }
+        })
     }
 
     fn rate(&self, _: &ModelName) -> ProviderRate {

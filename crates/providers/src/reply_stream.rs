@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 
 /// Decodes a body of an API without a network, as a provider would.
 pub fn decode<'a>(api: Api, tools: &'a [ToolContract], body: SseBody<'a>) -> EventStream<'a> {
-    let provider = ProviderLabel { name: api.name(), api, key: "its key" };
+    let provider = ProviderLabel { name: api.name(), api, key: "its key", model: "", windows: None };
     Box::pin(ReplyStream::of(body, provider, ApiToolNames::of(tools), DecodeSettings::default()))
 }
 

@@ -5,3 +5,4 @@ mod errors;
 mod requests;
 mod stage;
 mod suite;
+mod windows;
