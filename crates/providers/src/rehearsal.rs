@@ -102,7 +102,12 @@ impl Rehearsal {
 impl ModelProvider for Rehearsal {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         let name = model.as_str().strip_prefix(PREFIX)?;
-        (!name.is_empty()).then_some(ModelCapabilities::of_window(self.window_bytes))
+        let known = match &self.mode {
+            RehearsalMode::Script(script) => script.known_window(),
+            RehearsalMode::Agent => None,
+        };
+        let window = known.into_iter().chain([self.window_bytes]).min()?;
+        (!name.is_empty()).then_some(ModelCapabilities::of_window(window))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {

@@ -123,7 +123,7 @@ fn unreadable_script_is_rejected_before_any_write() {
          run go --script nowhere.txt",
         &expect![[r#"
             $ run go --script script.txt
-            | error[script.invalid]: script.txt: line 1: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`
+            | error[script.invalid]: script.txt: line 1: expected window, turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`
             |   read on with: outlast explain script.invalid
             exit 1
             $ run go --script nowhere.txt

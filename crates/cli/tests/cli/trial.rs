@@ -235,7 +235,7 @@ fn invalid_trial_setup_is_rejected() {
             |   read on with: outlast explain io.failed
             exit 1
             $ test agent.toml bad.txt
-            | error[script.invalid]: bad.txt: line 1: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`
+            | error[script.invalid]: bad.txt: line 1: expected window, turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`
             |   read on with: outlast explain script.invalid
             exit 1
             $ test agent.toml other.txt

@@ -17,7 +17,7 @@ async fn a_trial_without_an_input_is_refused() {
 
 #[tokio::test]
 async fn invalid_or_mismatched_script_is_rejected() {
-    refused(shop("sing a song").say("hi"), &expect!["script.invalid: line 1: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`"]).await;
+    refused(shop("sing a song").say("hi"), &expect!["script.invalid: line 1: expected window, turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`"]).await;
     refused(shop("call rocket {}").say("hi"), &expect!["script.mismatch: line 1 calls `rocket`, but the session has only: ask, ask_user, bake, book, calculator, charge, clock, count, deliver, dice, flaky, look, read_more, ship, todo, value_get, value_list, value_set"]).await;
     refused(
         shop("say one").say("hi").say("again"),

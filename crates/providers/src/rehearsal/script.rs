@@ -29,6 +29,9 @@
 //! | `when TEXT` | every input that contains this text, ignoring case; the first match wins and precedes `turn` |
 //! | `any` | every input without another section; at most one `any` is allowed |
 //!
+//! A line `window BYTES` gives the model a small context window: a request over this size fails with
+//! `model.context_exceeded`. As for a real server, the window is known only after that.
+//!
 //! Lines before the first section are a `turn`. Within a section, `---` separates replies. The first reply answers the
 //! input, the next one follows the tools of the first, and so on. An input that joins a running turn is an input like
 //! any other: it has its own section, and the rest of the previous section is not played.
@@ -84,7 +87,7 @@ mod template;
 
 use super::reply_actions::ReplyAction;
 use super::reply_draft::ReplyDraft;
-use outlast_ports::model::ModelRequest;
+use outlast_ports::model::{ModelRequest, TOKEN_BYTES};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{CallArguments, Message, ToolName, shown};
 use outlast_vocab::tool::ToolContract;
@@ -94,7 +97,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use template::{ScriptTemplate, ScriptView};
 
@@ -108,6 +111,35 @@ pub struct Script {
     /// The texts are in lower case.
     conditional_sections: Vec<(String, ScriptSection)>,
     default_section: Option<ScriptSection>,
+    window: Option<ScriptWindow>,
+}
+
+/// The context window of a script.
+#[derive(Debug)]
+struct ScriptWindow {
+    bytes: usize,
+    /// Whether a request was rejected.
+    is_known: AtomicBool,
+}
+
+impl ScriptWindow {
+    fn of(bytes: usize) -> Self {
+        Self { bytes, is_known: AtomicBool::new(false) }
+    }
+
+    /// Rejects a request that is too long, in the words of llama.cpp.
+    fn check(&self, request: &ModelRequest<'_>) -> Result<(), Error> {
+        let bytes = request.system.len() + request.messages().map(Message::size).sum::<usize>();
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        self.is_known.store(true, Ordering::Relaxed);
+        let (tokens, window) = (bytes / TOKEN_BYTES, self.bytes / TOKEN_BYTES);
+        let detail = format!(
+            "request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
+        );
+        Err(Error::new(Kind::ModelContextExceeded, detail))
+    }
 }
 
 /// The replies to one input.
@@ -172,8 +204,17 @@ impl Script {
         text.parse().map_err(|error: Error| Error::new(error.kind(), format!("{place}: {}", error.detail())))
     }
 
+    /// Returns the context window in bytes, if a request has exceeded it.
+    pub(super) fn known_window(&self) -> Option<usize> {
+        self.window
+            .as_ref()
+            .filter(|window| window.is_known.load(Ordering::Relaxed))
+            .map(|window| window.bytes)
+    }
+
     /// Returns the reply to this request.
     pub(super) fn reply<'a>(&'a self, request: ModelRequest<'a>) -> Result<Vec<ReplyAction<'a>>, Error> {
+        self.window.as_ref().map_or(Ok(()), |window| window.check(&request))?;
         let scene = ScriptView::of(&request)?;
         let section = self.section(&request, scene.input)?;
         let lines = section.replies.get(scene.replies).ok_or_else(|| {
@@ -297,6 +338,7 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
     use outlast_ports::clock::VirtualClock;
+    use outlast_ports::model::ModelProvider;
     use outlast_vocab::Millis;
     use serde_json::json;
     use std::sync::Arc;
@@ -477,6 +519,20 @@ mod tests {
                 end ToolUse
             "]],
         );
+    }
+
+    #[test]
+    fn longer_request_than_script_window_is_rejected() {
+        let rehearsal = scripted("window 300\nany\nsay ok");
+        let window = || rehearsal.info(&"rehearsal/x".parse().unwrap()).unwrap().window_bytes;
+        let long = TestConversation::new().user(&"x".repeat(500));
+        assert_eq!(window(), 64 << 10);
+        expect![[r"
+            error model.context_exceeded: request (177 tokens) exceeds the available context size (100 tokens), try increasing it
+        "]]
+        .assert_eq(&long.reply_text(&rehearsal));
+        assert_eq!(window(), 300);
+        assert!(TestConversation::new().user("hi").reply_text(&rehearsal).starts_with("text \"ok\""));
     }
 
     #[test]

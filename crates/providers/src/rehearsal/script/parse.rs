@@ -1,6 +1,8 @@
 //! Parses a script line by line. An error names the line, what was expected and what was found.
 use super::template::{ScriptTemplate, check_json};
-use super::{FaultTimes, SCRIPT_BYTES, Script, ScriptAction, ScriptFault, ScriptLine, ScriptSection};
+use super::{
+    FaultTimes, SCRIPT_BYTES, Script, ScriptAction, ScriptFault, ScriptLine, ScriptSection, ScriptWindow,
+};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::{Error, Kind};
@@ -9,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 const ACTION_WORDS: &str =
-    "turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length";
+    "window, turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length";
 
 /// Parses a whole script.
 pub(super) fn script(text: &str) -> Result<Script, Error> {
@@ -30,7 +32,7 @@ pub(super) fn script(text: &str) -> Result<Script, Error> {
         }
     }
     parser.close()?;
-    let Script { turns, conditional_sections: whens, default_section: any } = &parser.script;
+    let Script { turns, conditional_sections: whens, default_section: any, .. } = &parser.script;
     if turns.is_empty() && whens.is_empty() && any.is_none() {
         return Err(invalid("expected at least one line, found none".into()));
     }
@@ -66,6 +68,12 @@ impl ScriptParser {
     fn line(&mut self, number: usize, line: &str) -> Result<Option<SectionInput>, String> {
         let (word, rest) = first_word(line);
         match word {
+            "window" => {
+                let bytes =
+                    rest.parse().map_err(|_| format!("expected `window BYTES`, found `{}`", shown(line)))?;
+                self.script.window = Some(ScriptWindow::of(bytes));
+                Ok(None)
+            }
             "turn" => expect_nothing_after(word, rest).map(|()| Some(SectionInput::Next)),
             "any" => expect_nothing_after(word, rest).map(|()| Some(SectionInput::Any)),
             "when" if rest.is_empty() => Err("expected a text after `when`, found nothing".into()),
@@ -314,7 +322,7 @@ mod tests {
             "# only a comment"
               script.invalid: expected at least one line, found none
             "say hi\nsya ho"
-              script.invalid: line 2: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sya`
+              script.invalid: line 2: expected window, turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sya`
             "turn now\nsay hi"
               script.invalid: line 1: expected nothing after `turn`, found `now`
             "turn"
