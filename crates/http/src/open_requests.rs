@@ -92,7 +92,7 @@ enum RequestState {
     Recorded,
 }
 
-/// What an equal request does.
+/// The action of a request that equals an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepeatAction {
     /// Starts a new turn.
@@ -318,7 +318,7 @@ pub struct ClientConnection {
     turn: TurnId,
     /// The state of an earlier request that this connection takes over, until it is known that it may.
     before: Option<RequestState>,
-    /// When an answer was delivered that was none.
+    /// When a failure was first delivered.
     first_delivered: Option<Millis>,
     is_settled: bool,
 }

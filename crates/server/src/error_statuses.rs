@@ -19,7 +19,10 @@ const WRITE_STATUSES: [(&str, &str); 2] =
 /// Errors of compatible APIs, whose answers are turns and report how those failed.
 const TURN_STATUSES: [(&str, &str); 7] = [
     ("402", "A budget is exhausted."),
-    ("406", "The turn ran, and then failed or was cancelled. Repeating the request would run another turn."),
+    (
+        "406",
+        "The turn ran, and then failed or was cancelled. Clients do not repeat a request after this status.",
+    ),
     ("408", "The turn waited for something external, which timed out."),
     ("422", "The answer does not match the requested schema."),
     ("424", "The turn has not ended in time, for example because it waits for a person."),

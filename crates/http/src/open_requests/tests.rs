@@ -1,3 +1,4 @@
+//! Tests of the rule and of the registry. `server::repeats` tests requests over sockets.
 use super::*;
 
 fn state(name: &str) -> RequestState {

@@ -129,12 +129,14 @@ impl Request {
 }
 
 /// A connection whose answer nobody reads yet.
-pub(crate) struct OpenConnection(BufReader<TcpStream>);
+pub(crate) struct OpenConnection {
+    _stream: BufReader<TcpStream>,
+}
 
 impl Request {
     /// Sends the request and keeps the connection open. Dropping the connection closes it.
     pub(crate) async fn begin(self) -> OpenConnection {
-        tokio::task::spawn_blocking(move || OpenConnection(self.open())).await.unwrap()
+        tokio::task::spawn_blocking(move || OpenConnection { _stream: self.open() }).await.unwrap()
     }
 }
 

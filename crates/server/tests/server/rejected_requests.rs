@@ -101,7 +101,10 @@ async fn allowed_origin_may_send_headers_of_every_api() {
     let rows = [
         ("/v1/turns", "authorization, content-type, idempotency-key, traceparent"),
         ("/v1/events", "authorization, last-event-id"),
-        ("/openai/v1/responses", "authorization, content-type, openai-organization, x-stainless-lang"),
+        (
+            "/openai/v1/responses",
+            "authorization, content-type, openai-organization, outlast-repeat, x-stainless-lang",
+        ),
         ("/anthropic/v1/messages", "anthropic-version, content-type, x-api-key, x-stainless-retry-count"),
         ("/mcp", "authorization, content-type, mcp-protocol-version, mcp-session-id, last-event-id"),
     ];
@@ -122,7 +125,8 @@ async fn allowed_origin_may_send_headers_of_every_api() {
     assert_eq!(
         reads.header("access-control-expose-headers"),
         Some(
-            "etag, mcp-session-id, ratelimit, ratelimit-policy, request-id, retry-after, www-authenticate, x-request-id, x-should-retry"
+            "etag, mcp-session-id, outlast-repeat, outlast-repeat-window, outlast-turn, ratelimit, ratelimit-policy, \
+             request-id, retry-after, www-authenticate, x-request-id, x-should-retry"
         )
     );
     let other = stage.request("OPTIONS", "/mcp").header("origin", "https://evil.example");

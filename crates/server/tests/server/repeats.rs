@@ -290,3 +290,41 @@ async fn repeat_after_restart_charges_once() {
     assert_eq!((CHARGES.load(Ordering::SeqCst), turns(&stage).await), (1, 1));
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn repeat_waits_for_the_replaced_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("outlast.db");
+    let start = || Stage::on(&path, |policy| policy, ServerLimits::default());
+    let old = start().await;
+    let unanswered = old.request("POST", CHAT).json(&chat("later")).begin().await;
+    let turn = waiting(&old, 1).await.remove(0);
+    let new = start().await;
+    let again = tokio::spawn(new.request("POST", CHAT).json(&chat("later")).send());
+    old.stop().await;
+    drop(unanswered);
+    complete(&new, &turn).await;
+    assert_eq!(turn_of(&again.await.unwrap()), (turn, true));
+    assert_eq!(turns(&new).await, 1);
+    new.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_joins_a_turn_of_another_running_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("outlast.db");
+    let start = || Stage::on(&path, |policy| policy, ServerLimits::default());
+    let (one, two) = (start().await, start().await);
+    let ask = |stage: &Stage| tokio::spawn(stage.request("POST", CHAT).json(&chat("later")).send());
+    let first = ask(&one);
+    waiting(&one, 1).await;
+    let second = ask(&two);
+    for turn in waiting(&two, 2).await {
+        complete(&two, &turn).await;
+    }
+    let (first, second) = (turn_of(&first.await.unwrap()), turn_of(&second.await.unwrap()));
+    assert_ne!(first.0, second.0);
+    assert_eq!((first.1, second.1), (false, false));
+    one.stop().await;
+    two.stop().await;
+}
