@@ -178,7 +178,7 @@ impl ArchiveReplay<'_> {
         let caller = CallingTurn { session: view.session, turn: view.id };
         let run = TurnRun { agent: resolved_agent, caller, index: view.index, lease: 1, org: None };
         let mut host = RecordingHost::new(history, view.index);
-        let driven = self.driver.drive(run, &sources, &stop, accepted, &mut host).await;
+        let driven = Box::pin(self.driver.drive(run, &sources, &stop, accepted, &mut host)).await;
         host.divergence(driven)
     }
 }

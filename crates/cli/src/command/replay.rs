@@ -58,7 +58,7 @@ impl ReplayArgs {
 }
 
 async fn one(file: &Path, agent: Option<&PinnedPackage>) -> Result<Replayed, Error> {
-    let replayed = Box::pin(replay(ArchiveReader::open(file)?, agent, &Limits::default())).await;
+    let replayed = replay(ArchiveReader::open(file)?, agent, &Limits::default()).await;
     replayed.map_err(|error| {
         Error::new(error.kind(), format!("{}: {}", file.display(), error.detail())).because(error)
     })

@@ -113,6 +113,15 @@ fn turn_accepted() -> impl Strategy<Value = TurnAccepted> {
         })
 }
 
+fn cancel_requested() -> impl Strategy<Value = Fact> {
+    let kinds = prop_oneof![Just((false, false)), Just((true, false)), Just((false, true))];
+    (any::<String>(), kinds).prop_map(|(reason, (undo, abandon))| Fact::CancelRequested {
+        reason,
+        undo,
+        abandon,
+    })
+}
+
 pub(crate) fn fact() -> impl Strategy<Value = Fact> {
     let text = any::<String>;
     let verdict =
@@ -143,11 +152,7 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         vec(wait, 0..3).prop_map(|waits| Fact::Parked { waits }),
         failure().prop_map(|failure| Fact::Stuck { failure }),
         (key(), resolution()).prop_map(|(key, resolution)| Fact::Resolved { key, resolution }),
-        (text(), any::<Option<bool>>()).prop_map(|(reason, undo)| Fact::CancelRequested {
-            reason,
-            undo: undo == Some(true),
-            abandon: undo.is_none(),
-        }),
+        cancel_requested(),
         (environment(), hash(), option(json_value())).prop_map(|(environment, layers, note)| {
             Fact::EnvironmentRequested(EnvironmentChange { environment, layers, note })
         }),
