@@ -111,6 +111,8 @@ export type Part =
   | { type: "text"; text: string }
   | { type: "reasoning"; text: string }
   | { type: "attachment"; attachment: Attachment }
+  | { type: "instruction"; text: string }
+  | { type: "link"; link: { url: string; kind: "image" | "file"; name?: string } }
   | { type: "sealed" };
 
 export interface ToolUse {

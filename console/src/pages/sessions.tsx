@@ -16,7 +16,7 @@ import type { Hit, Page, Session } from "../shapes.ts";
 const PAGE = 500;
 /** Interval between checks for deleted sessions. */
 const LOOK_MS = 10_000;
-const ENDS = [["", "Any end"], ["failed", "Failed"], ["stuck", "Stuck"], ["cancelled", "Cancelled"], ["sealed", "Sealed"]] as const;
+const ENDS = [["", "Any end"], ["failed", "Failed"], ["stuck", "Stuck"], ["cancelled", "Cancelled"], ["abandoned", "Abandoned"], ["sealed", "Sealed"]] as const;
 const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["held", "Held"], ["ready", "Ready"], ["idle", "Idle"]] as const;
 
 /** Reads the search and the filters from the address. */

@@ -128,6 +128,11 @@ function Piece({ part, role, session }: { part: Part; role: string; session: str
       return part.text ? <details class="reasoning"><summary>Thought</summary><p class="plain-text"><Text of={part.text} /></p></details> : null;
     case "attachment":
       return <Picture attachment={part.attachment} session={session} />;
+    case "instruction":
+      return <details class="reasoning"><summary>Instruction</summary><p class="plain-text"><Text of={part.text} /></p></details>;
+    // The page opens nothing that a sender linked.
+    case "link":
+      return <p class="plain-text"><Text of={`${part.link.name ?? part.link.kind}: ${part.link.url}`} /></p>;
     case "sealed":
       return null;
   }

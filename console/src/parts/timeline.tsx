@@ -154,7 +154,7 @@ export function nameOf(effect: Effect): string {
   const request = (effect.request ?? {}) as { model?: string; name?: string };
   if (effect.kind === "model_call" || effect.kind === "direct_call") return request.model ?? "model";
   if (effect.kind === "durable_step") return request.name ?? effect.key.split("/").at(-1) ?? "step";
-  const names: Record<string, string> = { sleep: "sleep", await_event: "wait", checkpoint: "checkpoint" };
+  const names: Record<string, string> = { sleep: "sleep", await_event: "wait", checkpoint: "checkpoint", sync_environment: "configuration" };
   return names[effect.kind] ?? effect.kind;
 }
 
