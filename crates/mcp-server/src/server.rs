@@ -96,7 +96,8 @@ impl McpServer {
             Error::new(Kind::IoFailed, format!("the connection to the MCP client failed: {cause}"))
         };
         let streams = (tokio::io::stdin(), tokio::io::stdout());
-        let running = ServiceExt::serve(self, streams).await.map_err(|cause| broken(cause.to_string()))?;
+        let running = Box::pin(ServiceExt::serve(self, streams)).await;
+        let running = running.map_err(|cause| broken(cause.to_string()))?;
         running.waiting().await.map(drop).map_err(|cause| broken(cause.to_string()))
     }
 

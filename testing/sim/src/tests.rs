@@ -298,7 +298,7 @@ fn waiting_sessions_wake_paced_after_kills() {
         let outages = vec![ProviderOutage { model: model::NAME, from_ms: 0, until_ms: 20_000 }];
         let session_scenarios = vec![play("at-most-once tool"); 16];
         let faults = (0..3).map(|number| kill(first + 40 * number)).collect();
-        let plan = SimPlan { session_scenarios, outages, faults, ..SimPlan::of(0) };
+        let plan = SimPlan { session_scenarios, faults, outages, ..SimPlan::of(0) };
         let outcome = ends_as_without_faults(&plan, &each_alone(&plan));
         assert!(outcome.lives >= 3, "{} lives", outcome.lives);
     }
