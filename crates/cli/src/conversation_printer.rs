@@ -219,6 +219,7 @@ impl ConversationPrinter {
                 let how = match shorter {
                     CompactionMethod::Results => "long tool results are omitted",
                     CompactionMethod::Summary { .. } => "its beginning is summarised",
+                    CompactionMethod::Texts { .. } => "long texts are cut",
                 };
                 terminal::note(&format!("· the conversation grew too long for the model: {how}"));
             }

@@ -256,6 +256,7 @@ pub(crate) fn fact(fact: &Fact) -> String {
         Fact::Compacted(compacted) => match &compacted.shorter {
             CompactionMethod::Results => "long results are omitted".to_owned(),
             CompactionMethod::Summary { text, .. } => one_line(text, TEXT_LETTERS),
+            CompactionMethod::Texts { most } => format!("texts over {most} bytes are cut"),
         },
         Fact::Settled(settled) => {
             let claim = settled.claim;

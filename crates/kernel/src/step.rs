@@ -32,8 +32,6 @@ pub struct TurnParameters {
     pub output: Option<Value>,
     /// How often an answer that does not match the schema is sent back.
     pub output_repairs: u32,
-    /// The most tokens of one reply.
-    pub reply_tokens: Option<u32>,
 }
 
 /// What the turn needs next.
@@ -156,13 +154,13 @@ impl CallModelStep {
     /// Returns the request. `at` is the last message of the conversation so far, or `None` on a host that
     /// stores nothing.
     pub fn effect(&self, at: Option<JournalPosition>) -> ModelCall {
-        let TurnParameters { model, tools, output, reply_tokens, .. } = &self.machine.plan;
+        let TurnParameters { model, tools, output, .. } = &self.machine.plan;
         ModelCall {
             model: model.clone(),
             at,
             tools: *tools,
             choice: outlast_vocab::effect::ToolChoice::default(),
-            options: Generation { tokens_most: *reply_tokens, ..Generation::default() },
+            options: Generation::default(),
             output: output.clone(),
         }
     }
@@ -483,7 +481,6 @@ mod tests {
             tools_per_reply: 3,
             output: Some(Value::Bool(true)),
             output_repairs: 1,
-            reply_tokens: None,
         };
         let mut step = begin_turn(plan, Vec::new(), vec![Part::text("hi")]);
         let mut log = Vec::new();

@@ -5,6 +5,7 @@ pub(crate) mod fair_permits;
 pub(crate) mod operator_budgets;
 pub mod provider_health;
 pub mod provider_limits;
+pub(crate) mod reply_bound;
 pub(crate) mod tool_limits;
 pub(crate) mod validation;
 mod wake_up_queue;

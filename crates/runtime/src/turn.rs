@@ -2,6 +2,7 @@
 
 pub mod cancel;
 pub(crate) mod compaction;
+pub(crate) mod context_window;
 pub mod conversation_cache;
 pub mod conversation_reader;
 pub mod drive;

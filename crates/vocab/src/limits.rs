@@ -142,8 +142,10 @@ pub struct Limits {
     pub keep_every: Duration,
     /// Bytes in one model reply.
     pub reply_bytes: usize,
-    /// Tokens that are reserved for a reply, and its token limit, if a budget applies and sets nothing else.
+    /// Tokens of one reply, unless the agent sets another limit or a quarter of the context window is smaller.
     pub reply_tokens: u32,
+    /// How often the estimate of a context window is lowered until a request fits.
+    pub context_rounds: u32,
     /// Tool calls in one reply.
     pub tools_per_reply: usize,
     /// Client-side tools of one input.
@@ -276,6 +278,7 @@ impl Default for Limits {
             keep_every: Duration::from_secs(1),
             reply_bytes: 4 << 20,
             reply_tokens: 8_192,
+            context_rounds: 8,
             tools_per_reply: 64,
             client_tools: 128,
             parallel_tools: 8,

@@ -303,6 +303,11 @@ pub enum CompactionMethod {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<Cost>,
     },
+    /// Long texts, arguments and results are cut after their beginning. Attachments are left out.
+    Texts {
+        /// The most bytes of a text that stay.
+        most: u32,
+    },
 }
 
 /// The start of a turn. It pins everything that later decisions depend on.

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.budget]")]
 pub(super) struct BudgetTable {
-    /// Tokens reserved for one reply, and its limit; default: 8192.
+    /// The most tokens of one reply, which Outlast reserves; default: 8192, at most a quarter of the context window.
     reply_tokens: Option<NonZeroU32>,
     /// Limits of one turn.
     turn: Option<BoundsTable>,

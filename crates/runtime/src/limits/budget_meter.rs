@@ -10,10 +10,10 @@ use outlast_ports::budget::{
     BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait, ExistingReservation,
     FirstCallReservation, OpenReservation, PriceKnowledge, ReservationResult,
 };
-use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities, ModelRequest};
+use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities};
 use outlast_vocab::budget::{Budgets, UsageAmount};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{Generation, Reply, Usage};
+use outlast_vocab::effect::{Reply, Usage};
 use outlast_vocab::message::{Message, ModelName, Part};
 use outlast_vocab::record::{InterruptedReply, ReplyInterruption};
 use outlast_vocab::tool::ToolContract;
@@ -221,20 +221,6 @@ pub(crate) fn most(info: ModelCapabilities, bytes: usize, reply_tokens: u32) -> 
     let output_tokens = u64::from(reply_tokens);
     let money = info.prices.map(|prices| prices.most(read, output_tokens)).unwrap_or_default();
     UsageAmount { tokens: read.saturating_add(output_tokens), money, calls: 1, millis: 0 }
-}
-
-/// Returns the most that a request may use.
-pub(crate) fn most_of(limits: &Limits, info: ModelCapabilities, request: &ModelRequest<'_>) -> UsageAmount {
-    let reply = request.call.options.tokens_most.unwrap_or(limits.reply_tokens);
-    most(info, request.bytes_max(), reply)
-}
-
-/// Adds a limit on output tokens if the options have none. That limit is what is reserved.
-pub(crate) fn bounded(options: Generation, resolved_agent: &ResolvedAgent, limits: &Limits) -> Generation {
-    Generation {
-        tokens_most: options.tokens_most.or_else(|| Some(resolved_agent.reply_tokens(limits))),
-        ..options
-    }
 }
 
 /// Whether the price of a model is known.

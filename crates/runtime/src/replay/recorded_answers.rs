@@ -1,10 +1,10 @@
 //! Answers tool calls and model requests from the recording.
 use crate::replay::rerun::RecordedTurn;
 use futures_util::stream;
-use outlast_ports::ResultFuture;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, ToolDecorator, ToolProvider, ToolRunOutcome};
+use outlast_ports::{BoxFuture, ResultFuture};
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, Reply, ToolOutcome};
 use outlast_vocab::message::{ModelName, Part, ToolName, ToolResult};
 use outlast_vocab::record::{ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, Record};
@@ -216,6 +216,10 @@ pub(super) struct ReplayingModel {
 impl ModelProvider for ReplayingModel {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         self.model.info(model)
+    }
+
+    fn learn_window<'a>(&'a self, model: &'a ModelName) -> BoxFuture<'a, ()> {
+        self.model.learn_window(model)
     }
 
     fn unavailable_reason(&self, model: &ModelName) -> Option<Error> {

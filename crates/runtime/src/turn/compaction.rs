@@ -6,11 +6,11 @@ use crate::turn::host::{ConversationHost, PartialReplies, TurnBudget, TurnJourna
 use crate::turn::metered_model_call::{FailedAttempts, MeteredModelCall, ModelCallEnd, PastAttempts};
 use crate::turn::model::ModelCaller;
 use crate::turn::model_request::{ModelRequestResult, ReplyAudience, provider_of};
-use outlast_kernel::conversation::{CompactionPlan, WindowDemand};
+use outlast_kernel::conversation::{CompactionPlan, PlannedMethod, WindowDemand};
 use outlast_kernel::step::CallModelStep;
 use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
-use outlast_vocab::message::{Message, ModelName, json_size, text_of};
+use outlast_vocab::message::{Message, ModelName, text_of};
 use outlast_vocab::record::{CompactionMethod, CompactionRecord};
 use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use std::fmt::Write;
@@ -21,21 +21,25 @@ const SUMMARISE: &str = "You write the summary that takes the place of the begin
                          beginning. Keep what was asked for and decided, names, numbers, ids, paths, what was done with \
                          which result, what is open. Leave out pleasantries. Answer with the summary alone.";
 
-/// A model and the size of its context window.
+/// A model and what has to fit into its context window.
 pub(crate) struct Compactor<'a> {
     pub(crate) model: &'a ModelName,
     pub(crate) provider: &'a dyn ModelProvider,
     pub(crate) info: ModelCapabilities,
-    /// The context window in bytes.
-    pub(crate) window: usize,
+    pub(crate) demand: WindowDemand,
 }
 
-/// The result of a compaction.
-pub(crate) enum CompactionEnd {
-    /// The conversation is shorter.
-    Compacted,
-    /// The conversation fits, or its oldest turns are left out of this call.
-    Unchanged,
+/// The result of making a conversation fit.
+pub(crate) enum ContextFit {
+    /// It fits, or nothing more can be left out.
+    Fits,
+    /// The model rejected the text to summarise as too long.
+    SummaryRejected {
+        /// The size of the text.
+        bytes: usize,
+    },
+    /// The model cannot write a summary.
+    SummaryFailed,
     /// The provider cannot write a summary now. The model call waits for it, or is stuck.
     Blocked(ModelRequestResult),
 }
@@ -53,41 +57,44 @@ impl From<Error> for SummaryFailure {
 }
 
 impl Compactor<'_> {
-    /// Compacts the conversation if it does not fit. With `prompt_rejected` it is always compacted, because the model reported
-    /// that it does not fit.
-    pub(crate) async fn make<H: TurnJournal + TurnBudget + PartialReplies + ConversationHost>(
+    /// Compacts the conversation until it fits, or until a compaction no longer makes it shorter.
+    pub(crate) async fn fit<H: TurnJournal + TurnBudget + PartialReplies + ConversationHost>(
         &self,
         caller: &ModelCaller<'_>,
         ask: &CallModelStep,
-        at_once: bool,
         host: &mut H,
-    ) -> Result<CompactionEnd, Error> {
-        let tools: usize =
-            caller.run.agent.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
-        let besides = caller.run.agent.package.system.len() + tools;
-        let need = WindowDemand { window: self.window, overhead_bytes: besides, prompt_rejected: at_once };
-        let conversation = host.conversation();
-        let Some(plan) = conversation.plan(ask.messages(), need) else {
-            return Ok(CompactionEnd::Unchanged);
-        };
-        let key = ReplayKey::turn(caller.run.index).compact(conversation.compactions());
-        let CompactionPlan { last_turn: through, turn_messages: here, to_summarise } = plan;
-        let shorter = match to_summarise {
-            None => CompactionMethod::Results,
-            Some(messages) => match self.summarise(caller, ask, &key, &messages, host).await? {
-                Ok(Reply { parts, usage, cost, .. }) => {
-                    CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
+    ) -> Result<ContextFit, Error> {
+        let mut size = usize::MAX;
+        while host.conversation().size_with(ask.messages()) < size {
+            let conversation = host.conversation();
+            size = conversation.size_with(ask.messages());
+            let Some(plan) = conversation.plan(ask.messages(), self.demand) else { break };
+            let key = ReplayKey::turn(caller.run.index).compact(conversation.compactions());
+            let CompactionPlan { last_turn: through, turn_messages: here, method } = plan;
+            let shorter = match method {
+                PlannedMethod::Results => CompactionMethod::Results,
+                PlannedMethod::Texts { most } => CompactionMethod::Texts { most },
+                PlannedMethod::Summary(messages) => {
+                    let text = text_to_summarise(&messages, self.demand.window / 10 * 7);
+                    let bytes = text.len();
+                    match self.summarise(caller, ask, &key, text, host).await? {
+                        Ok(Reply { parts, usage, cost, .. }) => {
+                            CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
+                        }
+                        Err(SummaryFailure::Blocked(blocked)) => return Ok(ContextFit::Blocked(blocked)),
+                        Err(SummaryFailure::Failed(error)) if error.kind() == Kind::ModelContextExceeded => {
+                            return Ok(ContextFit::SummaryRejected { bytes });
+                        }
+                        Err(SummaryFailure::Failed(error)) => {
+                            tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are omitted");
+                            return Ok(ContextFit::SummaryFailed);
+                        }
+                    }
                 }
-                Err(SummaryFailure::Blocked(blocked)) => return Ok(CompactionEnd::Blocked(blocked)),
-                Err(SummaryFailure::Failed(error)) => {
-                    tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are omitted");
-                    host.conversation().drop_oldest_turns(ask.messages(), need);
-                    return Ok(CompactionEnd::Unchanged);
-                }
-            },
-        };
-        host.compact(CompactionRecord { key, through, here, shorter }).await?;
-        Ok(CompactionEnd::Compacted)
+            };
+            host.compact(CompactionRecord { key, through, here, shorter }).await?;
+        }
+        Ok(ContextFit::Fits)
     }
 
     /// Asks the model for a summary. The inner error says why it has no summary.
@@ -99,10 +106,10 @@ impl Compactor<'_> {
         caller: &ModelCaller<'_>,
         ask: &CallModelStep,
         key: &ReplayKey,
-        messages: &[Message],
+        text: String,
         host: &mut H,
     ) -> Result<Result<Reply, SummaryFailure>, Error> {
-        let text = [Message::user(text_to_summarise(messages, self.window / 10 * 7))];
+        let text = [Message::user(text)];
         let effect = ModelCall {
             model: self.model.clone(),
             at: None,
@@ -167,9 +174,14 @@ impl Compactor<'_> {
 }
 
 /// Returns the messages as one text of at most `most` bytes. Keeps the first message, which may be a summary, and the
-/// newest ones.
+/// newest ones. Of a message that is longer than half of the text, it keeps the beginning.
 fn text_to_summarise(messages: &[Message], most: usize) -> String {
-    let mut pieces: Vec<String> = messages.iter().map(piece).collect();
+    let half = |message: &Message| {
+        let mut piece = piece(message);
+        piece.truncate(piece.floor_char_boundary(most / 2));
+        piece
+    };
+    let mut pieces: Vec<String> = messages.iter().map(half).collect();
     let mut size: usize = pieces.iter().map(String::len).sum();
     // Keep the first message, which can summarise everything before it.
     while size > most && pieces.len() > 2 {

@@ -135,8 +135,6 @@ impl TurnDriver {
             tools_per_reply: limits.tools_per_reply,
             output,
             output_repairs: limits.output_repairs,
-            // Only pinned settings may shape the request. Budgets that an operator sets later may not.
-            reply_tokens: (!agent.budgets.is_empty()).then(|| agent.reply_tokens(limits)),
         }
     }
 }

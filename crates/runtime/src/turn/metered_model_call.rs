@@ -9,7 +9,8 @@ mod request_runner;
 
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::CallingTurn;
-use crate::limits::budget_meter::{bounded, most_of, price_of};
+use crate::limits::budget_meter::{most, price_of};
+use crate::limits::reply_bound::reply_bound;
 use crate::turn::cancel::CancelSignal;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies, TurnBudget, TurnJournal};
 use crate::turn::model_client::ModelClient;
@@ -101,12 +102,10 @@ impl MeteredModelCall<'_> {
     ) -> Result<ModelCallEnd, Error> {
         let Self { client, info, key, resolved_agent, .. } = self;
         let mut call = request.call.clone();
-        let is_metered = host.is_metered();
-        if is_metered {
-            call.options = bounded(call.options, resolved_agent, &client.limits);
-        }
-        let most = most_of(&client.limits, info, &ModelRequest { call: &call, ..request });
-        if is_metered {
+        let reply_tokens = reply_bound(&call.options, resolved_agent, &client.limits, info);
+        call.options.tokens_most = Some(reply_tokens);
+        let most = most(info, ModelRequest { call: &call, ..request }.bytes_max(), reply_tokens);
+        if host.is_metered() {
             let reservation = BudgetReservation::new(key.clone(), most, price_of(info));
             if let Some(short) = host.reserve(reservation).await?.short {
                 return Ok(ModelCallEnd { call, result: Some(ModelRequestResult::BudgetExhausted(short)) });

@@ -1,10 +1,12 @@
 //! Answers the model calls of a turn: from the journal if recorded, otherwise from a provider.
 use crate::attachments::attachment_access::AttachmentAccess;
 use crate::limits::budget_meter::{named, wait_for};
+use crate::limits::reply_bound::reply_bound;
 use crate::policy::hooks::{EffectHooks, HookedModelRequest, after_model, before_model};
 use crate::policy::policy_points::{PolicyOutcome, PolicyPoints, as_ruled};
 use crate::turn::cancel::CancelSignal;
-use crate::turn::compaction::{CompactionEnd, Compactor};
+use crate::turn::compaction::{Compactor, ContextFit};
+use crate::turn::context_window::{RejectedRequest, RequestSize, WindowEstimate};
 use crate::turn::host::{Host, TurnBudget, TurnJournal};
 use crate::turn::metered_model_call::{FailedAttempts, MeteredModelCall, ModelCallEnd, PastAttempts};
 use crate::turn::model_client::ModelClient;
@@ -12,15 +14,16 @@ use crate::turn::model_request::{ModelRequestResult, ReplyAudience, failed, prov
 use crate::turn::provenance::TextSources;
 use crate::turn::turn_run::TurnRun;
 use crate::views::metrics::TurnPhase;
+use outlast_kernel::conversation::WindowDemand;
 use outlast_kernel::retry::ReusableReply;
 use outlast_kernel::step::{CallModelStep, Step};
 use outlast_ports::budget::BudgetShortfall;
 use outlast_ports::hook::AfterModel;
-use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest, TOKEN_BYTES};
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelFailure, ModelOutcome};
 use outlast_vocab::event::LiveEventKind;
-use outlast_vocab::message::{ModelName, text_of};
+use outlast_vocab::message::{ModelName, json_size, text_of};
 use outlast_vocab::policy::PolicyPoint;
 use outlast_vocab::record::{EffectPerformed, Fact};
 use outlast_vocab::wait::{Wait, WaitKind};
@@ -84,9 +87,9 @@ impl ModelCaller<'_> {
         let as_recorded = |at| {
             let effect = hooks.as_recorded(ask.effect(Some(at)));
             let effect = self.answered_by(effect, history.model_of(ask.key()), ask.key(), host);
-            // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
-            // matches.
-            let tokens_most = effect.options.tokens_most.or_else(|| history.reply_token_limit(ask.key()));
+            // The bound depends on what is known of the model's window. The recorded one applies, so that the
+            // request matches.
+            let tokens_most = history.reply_token_limit(ask.key());
             ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
         };
         if let Some(at) = history.conversation_end_at(ask.key())
@@ -169,6 +172,7 @@ impl ModelCaller<'_> {
     ) -> Result<ModelCallDecision, Error> {
         let mut unavailable = UnavailableModels::default();
         for (number, model) in self.run.agent.package.models().enumerate() {
+            self.client.catalogue.learn_window(model).await;
             let (provider, info) = match self.client.catalogue.find(model) {
                 Ok(found) => found,
                 Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
@@ -216,32 +220,74 @@ impl ModelCaller<'_> {
         tries: &mut FailedAttempts,
     ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
         let ModelCandidate { model, provider, info } = *candidate;
-        let window = info.window_bytes.min(self.client.limits.view_bytes);
-        host.load_conversation(window.saturating_mul(READ_AHEAD)).await?;
-        let window = window.saturating_sub(shaped.bytes_over(&self.run.agent.package.system));
-        let compactor = Compactor { model, provider, info, window };
-        let mut at_once = false;
+        let limits = &self.client.limits;
+        host.load_conversation(info.window_bytes.min(limits.view_bytes).saturating_mul(READ_AHEAD)).await?;
+        let mut window = WindowEstimate::new(info, limits.context_rounds);
+        let mut rejected: Option<RejectedRequest> = None;
         loop {
-            let shorter = match compactor.make(self, ask, at_once, host).await? {
-                CompactionEnd::Compacted => true,
-                CompactionEnd::Unchanged => false,
-                CompactionEnd::Blocked(blocked) => {
+            let candidate = ModelCandidate { info: window.info, ..*candidate };
+            let reply_tokens = reply_bound(&shaped.options, self.run.agent, limits, window.info);
+            let demand = self.demand(shaped, &window, reply_tokens);
+            if !window.can_summarise {
+                host.conversation().drop_oldest_turns(ask.messages(), demand);
+            }
+            let compactor = Compactor { model, provider, info: window.info, demand };
+            match compactor.fit(self, ask, host).await? {
+                ContextFit::Fits => {}
+                ContextFit::SummaryRejected { bytes } if window.lower(provider.info(model), bytes) => {
+                    continue;
+                }
+                ContextFit::SummaryRejected { .. } | ContextFit::SummaryFailed => {
+                    window.can_summarise = false;
+                    continue;
+                }
+                ContextFit::Blocked(blocked) => {
                     let call = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
                     return Ok(Some((call, blocked)));
                 }
-            };
+            }
             if self.cancel.reason().is_some() {
                 return Ok(None);
             }
-            let shown = self.show(ask, candidate, shaped, host, tries).await?;
-            let Some((effect, asked)) = shown else { return Ok(None) };
-            // If the request was too long, the conversation is compacted and sent again, as long as that makes it
-            // shorter.
-            if at_once && !shorter || !asked.is_too_long() {
-                return Ok(Some((effect, asked)));
+            let bytes = demand.overhead_bytes + host.conversation().size_with(ask.messages());
+            let size = RequestSize { bytes, reply_tokens };
+            if let Some(same) = rejected.take_if(|rejected| rejected.size == size) {
+                if !window.lower(None, bytes) {
+                    return Ok(Some(same.explained(&candidate)));
+                }
+                rejected = Some(same);
+                continue;
             }
-            at_once = true;
+            let shown = self.show(ask, &candidate, shaped, host, tries).await?;
+            let Some((effect, result)) = shown else { return Ok(None) };
+            if !result.is_too_long() {
+                return Ok(Some((effect, result)));
+            }
+            // The conversation is compacted and sent again, as long as that makes it shorter.
+            let too_long = RejectedRequest { size, effect, result };
+            if !window.lower(provider.info(model), bytes) {
+                return Ok(Some(too_long.explained(&candidate)));
+            }
+            rejected = Some(too_long);
         }
+    }
+
+    /// Returns what has to fit into the context window.
+    fn demand(
+        &self,
+        shaped: &HookedModelRequest<'_>,
+        window: &WindowEstimate,
+        reply_tokens: u32,
+    ) -> WindowDemand {
+        let agent = self.run.agent;
+        let tools: usize =
+            agent.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
+        let system = &agent.package.system;
+        let overhead_bytes = system.len() + tools + shaped.bytes_over(system);
+        let WindowEstimate { info, can_summarise, .. } = *window;
+        let reply_bytes = usize::try_from(reply_tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN_BYTES);
+        let window = info.window_bytes.saturating_sub(reply_bytes).min(self.client.limits.view_bytes);
+        WindowDemand { window, model_window: info.window_bytes, overhead_bytes, can_summarise }
     }
 
     /// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
@@ -357,10 +403,11 @@ impl ModelCaller<'_> {
 }
 
 /// A model that may answer, and its provider.
-struct ModelCandidate<'a> {
-    model: &'a ModelName,
-    provider: &'a dyn ModelProvider,
-    info: ModelCapabilities,
+#[derive(Clone, Copy)]
+pub(super) struct ModelCandidate<'a> {
+    pub(super) model: &'a ModelName,
+    pub(super) provider: &'a dyn ModelProvider,
+    pub(super) info: ModelCapabilities,
 }
 
 /// A wait for a provider that is down, or for its rate limit.

@@ -35,6 +35,13 @@ impl ModelCatalogue {
         found.ok_or_else(|| Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`")))
     }
 
+    /// Lets the providers of a model ask their servers for its context window. Takes a bounded time and never fails.
+    pub(crate) async fn learn_window(&self, model: &ModelName) {
+        if let Some(provider) = self.providers.iter().find(|provider| provider.info(model).is_some()) {
+            provider.learn_window(model).await;
+        }
+    }
+
     /// Returns why no provider serves a model, if a provider knows.
     pub(crate) fn unavailable_reason(&self, model: &ModelName) -> Option<Error> {
         if self.find(model).is_ok() {

@@ -35,7 +35,9 @@ struct Small {
 
 impl ModelProvider for Small {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(WINDOW))
+        // The reply takes no part of the window.
+        let info = ModelCapabilities { reply_tokens: Some(1), ..ModelCapabilities::of_window(WINDOW) };
+        (model.as_str() == "test/script").then_some(info)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {

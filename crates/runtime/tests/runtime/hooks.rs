@@ -196,7 +196,8 @@ async fn before_model_changes_system_prompt_and_options() {
     let (life, end) = end_of(vec![kind], vec![Line::Say("done")]).await;
     assert_eq!(end, answered("done"));
     let asked = life.script.asked.lock().unwrap()[0].clone();
-    let options = Generation { temperature_milli: Some(0), ..Generation::default() };
+    let options =
+        Generation { temperature_milli: Some(0), tokens_most: Some(8_192), ..Generation::default() };
     assert_eq!(asked, ("Test. Be kind.".to_owned(), options));
 }
 

@@ -9,6 +9,7 @@ mod client_side;
 mod common;
 mod compaction;
 mod content_storage;
+mod context_windows;
 mod cost_agreement;
 mod costs;
 mod crash;

@@ -717,7 +717,8 @@ async fn fallback_model_is_called_with_its_own_options() {
     .await;
     let turn = life.send("go").await;
     assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("two/small answers")));
-    let own = Generation { temperature_milli: Some(200), ..Generation::default() };
+    // A quarter of its window.
+    let own = Generation { temperature_milli: Some(200), tokens_most: Some(341), ..Generation::default() };
     assert_eq!(*provider.options.lock().unwrap(), own);
     tokio::time::sleep(2 * HOUR).await;
     let turn = life.send("again").await;

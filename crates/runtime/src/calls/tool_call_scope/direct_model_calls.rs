@@ -48,6 +48,7 @@ impl ToolCallScope {
             self.tell(&key, |key| LiveEventKind::Replayed { key });
             return reply_of(outcome);
         }
+        self.services.models.catalogue.learn_window(&call.model).await;
         let (provider, info) = self.services.models.catalogue.find(&call.model)?;
         let effect = ModelCall {
             model: call.model.clone(),
