@@ -14,7 +14,7 @@ use crate::calls::catalogue::ToolCatalogue;
 use crate::calls::payments::{PaymentClient, PaymentOutboxSender};
 use crate::calls::tool_runner::ToolServices;
 use crate::delivery::events::SessionEventStream;
-use crate::delivery::live::{LiveHub, LiveListener};
+use crate::delivery::live::{LiveHub, LiveListener, ReplyProgress};
 use crate::delivery::sink_delivery::SinkDeliveries;
 use crate::limits::operator_budgets::OperatorBudgets;
 use crate::limits::tool_limits::ExternalRateLimiter;
@@ -369,6 +369,11 @@ impl Runtime {
     fn event_stream(&self, live: LiveListener, after: Seq) -> SessionEventStream {
         let WorkerJournal { clock, limits, .. } = &*self.state.journal;
         SessionEventStream::new(self.store.clone(), clock.clone(), limits.page_rows, live, after)
+    }
+
+    /// Returns the replies that models write now for the turns of this worker.
+    pub fn replies_in_progress(&self) -> Vec<ReplyProgress> {
+        self.state.hub.replies(self.access.visibility)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.

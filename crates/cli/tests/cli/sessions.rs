@@ -53,6 +53,46 @@ fn context_command_shows_the_model_prompt() {
 }
 
 #[test]
+fn long_session_continues_on_small_model_by_script() {
+    let place = Place::with_script("any\nsay ok");
+    place.write("small.txt", "window 12000\nany\nsay ok");
+    let run = |script: &str, text: &str| {
+        let args = ["run", "-", "--session", "ann", "--script", script];
+        place.show(&place.fed(&args, text.as_bytes()))
+    };
+    for _ in 0..3 {
+        assert_eq!(run("script.txt", &"word ".repeat(2_000)), "ok\n");
+    }
+    expect![[r"
+        ok
+            | · the conversation grew too long for the model: its beginning is summarised
+    "]]
+    .assert_eq(&run("small.txt", "hi"));
+    expect![[r"
+        | · trn_1 failed
+    "]]
+    .assert_eq(&run("small.txt", &"word ".repeat(40_000)));
+    expect![[r"
+        ok
+    "]]
+    .assert_eq(&run("small.txt", "hi"));
+}
+
+#[test]
+fn worker_reports_progress_of_long_reply() {
+    let script = "call ask_user {\"question\": \"Sure?\"}\n---\nsay one two three\ndelay 9s\nsay four";
+    let place = Place::with_script(script);
+    let asked = place.show(&place.output(&["run", "go", "--session", "ann", "--script", "script.txt"]));
+    assert!(asked.contains("cpl_1"), "{asked}");
+    place.output(&["resolve", "cpl_1", "--text", "yes"]);
+    let worked = place.show(&place.output(&["work", "--script", "script.txt"]));
+    let lines: Vec<&str> = worked.lines().collect();
+    let [progress, end, _] = lines[..] else { panic!("{worked}") };
+    assert!(progress.starts_with("ses_1 writes: 3 words, ") && progress.ends_with(" s"), "{worked}");
+    assert!(end.ends_with("turn.ended answered: one two three"), "{worked}");
+}
+
+#[test]
 fn sessions_are_listed_and_shown_with_message_numbers() {
     ann().check(
         "sessions list

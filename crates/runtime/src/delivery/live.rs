@@ -57,6 +57,19 @@ impl StreamingReply {
     }
 }
 
+/// The progress of a reply that a model writes now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyProgress {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The model call.
+    pub key: ReplayKey,
+    /// The words so far. Zero while the model reasons, writes a call, or its text is held back.
+    pub words: usize,
+}
+
 /// A reply that is streaming. Dropping it ends the reply, however it ended.
 pub(crate) struct ReplyPublisher<'a> {
     hub: &'a LiveHub,
@@ -64,6 +77,13 @@ pub(crate) struct ReplyPublisher<'a> {
 }
 
 impl ReplyPublisher<'_> {
+    /// Registers the reply before its first text.
+    pub(crate) fn begin(&self, key: &ReplayKey) {
+        let reply =
+            StreamingReply { turn: self.caller.turn, key: key.clone(), attempt: 0, text: String::new() };
+        lock(&self.hub.streaming).insert(self.caller.session, reply);
+    }
+
     /// Publishes a piece of text, and buffers it for watchers who join late.
     pub(crate) fn publish(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
         let mut streaming = lock(&self.hub.streaming);
@@ -197,6 +217,22 @@ impl LiveHub {
         ReplyPublisher { hub: self, caller }
     }
 
+    /// Returns the replies that models write now for turns that are driven here, within this visibility.
+    pub(crate) fn replies(&self, visibility: OrgVisibility) -> Vec<ReplyProgress> {
+        let streaming = lock(&self.streaming);
+        let ends = lock(&self.ends);
+        let is_visible =
+            |turn: &TurnId| ends.driven.get(turn).is_some_and(|driven| visibility.covers(driven.org));
+        let visible = streaming.iter().filter(|(_, reply)| is_visible(&reply.turn));
+        let progress = visible.map(|(session, reply)| ReplyProgress {
+            session: *session,
+            turn: reply.turn,
+            key: reply.key.clone(),
+            words: reply.text.split_whitespace().count(),
+        });
+        progress.collect()
+    }
+
     /// Registers a turn that is driven here, so that callers can wait for its end.
     pub fn begins(&self, turn: TurnId, org: OrgId) {
         let driven = || DrivenTurn { org, waiting: watch::Sender::new(None) };
@@ -241,7 +277,7 @@ impl LiveListener {
         let queue = Arc::new(WatcherQueue::default());
         {
             let streaming = lock(&hub.streaming);
-            if let Some(reply) = streaming.get(&session) {
+            if let Some(reply) = streaming.get(&session).filter(|reply| !reply.text.is_empty()) {
                 let mut waiting = lock(&queue.waiting);
                 waiting.signals.push_back(Signal::Live(reply.frame()));
                 waiting.frames += 1;
@@ -356,6 +392,25 @@ mod tests {
             assert!(matches!(listener.next().await, Signal::Live(_)));
             assert!(matches!(listener.next().await, Signal::Committed(Seq(seq)) if seq == n));
         }
+    }
+
+    #[test]
+    fn replies_in_progress_are_visible_to_their_organisation() {
+        let (hub, org) = (hub(8), OrgId::from_u128(1));
+        let key = ReplayKey::turn(0).model(0);
+        let words =
+            |visibility| hub.replies(visibility).into_iter().map(|reply| reply.words).collect::<Vec<_>>();
+        hub.begins(CALLER.turn, org);
+        let reply = hub.reply(CALLER);
+        assert!(words(OrgVisibility::Everything).is_empty());
+        reply.begin(&key);
+        assert_eq!(words(OrgVisibility::Everything), [0]);
+        reply.publish(&key, 1, 0, "one two ");
+        reply.publish(&key, 1, 8, "three");
+        assert_eq!(words(OrgVisibility::Org(org)), [3]);
+        assert!(words(OrgVisibility::Org(OrgId::from_u128(2))).is_empty());
+        drop(reply);
+        assert!(words(OrgVisibility::Everything).is_empty());
     }
 
     #[tokio::test]
