@@ -394,7 +394,8 @@ fn cut_parts(parts: &mut [Part], most: usize) {
 
 fn cut_part(part: &mut Part, most: usize) {
     match part {
-        Part::Text { text } => cut_text(text, most),
+        Part::Text { text } | Part::Instruction { text } => cut_text(text, most),
+        Part::Link { link } => *part = Part::text(format!("[{} was left out to make room]", link.url)),
         Part::Attachment { attachment } => {
             let name = attachment.name.as_deref().unwrap_or("an attachment");
             *part = Part::text(format!(

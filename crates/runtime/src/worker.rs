@@ -373,7 +373,7 @@ impl Runtime {
 
     /// Returns the replies that models write now for the turns of this worker.
     pub fn replies_in_progress(&self) -> Vec<ReplyProgress> {
-        self.state.hub.replies(self.access.visibility)
+        self.state.journal.hub.replies(self.access.visibility)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.

@@ -111,6 +111,7 @@ struct PlaybackState {
     select_script: Box<ScriptSelector>,
     recorded_requests: Mutex<Vec<RecordedRequest>>,
     stop_requested: AtomicBool,
+    posts_only: AtomicBool,
 }
 
 impl Playback {
@@ -137,10 +138,19 @@ impl Playback {
             select_script: Box::new(choose),
             recorded_requests: Mutex::default(),
             stop_requested: AtomicBool::new(false),
+            posts_only: AtomicBool::new(false),
         });
         let listens = shared.clone();
         let listener = thread::spawn(move || listens.listen(&listener));
         Self { address, shared, listener: Some(listener) }
+    }
+
+    /// Answers every request except POST with 404, and does not count it. A model provider may ask for properties of the
+    /// server before its first call.
+    #[must_use]
+    pub fn posts_only(self) -> Self {
+        self.shared.posts_only.store(true, Ordering::SeqCst);
+        self
     }
 
     /// Returns its address, such as `http://127.0.0.1:4711`.
@@ -182,6 +192,11 @@ impl PlaybackState {
     fn serve(&self, mut stream: TcpStream) -> Option<()> {
         stream.set_nodelay(true).ok()?;
         let request = read_request(&mut stream)?;
+        if self.posts_only.load(Ordering::SeqCst) && request.method != "POST" {
+            let not_found = b"HTTP/1.1 404 -\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(not_found).ok()?;
+            return stream.shutdown(Shutdown::Write).ok();
+        }
         let number = {
             let mut requests = self.recorded_requests.lock().unwrap_or_else(PoisonError::into_inner);
             requests.push(request.clone());

@@ -134,7 +134,7 @@ fn turn_with_tool_runs_on_every_provider() {
             let says = if number == 0 { ScriptedReply::Adds } else { ScriptedReply::Text("It is 5.") };
             ResponseScript::stream(reply(provider, &says))
         };
-        let server = Playback::with_selector(answer);
+        let server = Playback::with_selector(answer).posts_only();
         let place = place(&server);
         let output =
             place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "add 2 and 3"]);
@@ -154,7 +154,7 @@ fn turn_with_tool_runs_on_every_provider() {
 fn wrong_key_makes_turn_stuck_and_names_variable() {
     for (provider, variable) in PROVIDERS {
         let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
-        let server = Playback::of([ResponseScript::answer(401, &[], &echo)]);
+        let server = Playback::of([ResponseScript::answer(401, &[], &echo)]).posts_only();
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         let want = format!(
@@ -169,7 +169,8 @@ fn wrong_key_makes_turn_stuck_and_names_variable() {
 
 #[test]
 fn doctor_counts_stuck_turns() {
-    let server = Playback::of([ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"bad key\"}}")]);
+    let server = Playback::of([ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"bad key\"}}")])
+        .posts_only();
     let place = place(&server);
     let text = || {
         let doctor = place.show(&place.output(&["doctor"]));
@@ -205,7 +206,8 @@ fn busy_provider_is_retried_after_its_delay() {
             "{\"error\":{\"message\":\"slow down\"}}",
         );
         let server =
-            Playback::of([busy, ResponseScript::stream(reply(provider, &ScriptedReply::Text("Here I am.")))]);
+            Playback::of([busy, ResponseScript::stream(reply(provider, &ScriptedReply::Text("Here I am.")))])
+                .posts_only();
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         assert_eq!(place.show(&output).lines().next(), Some("Here I am."), "{provider}");
@@ -226,7 +228,7 @@ fn killed_process_leaves_the_whole_answer_once() {
             let sent_events = events.iter().position(|event| event.contains("one ")).unwrap() + 1;
             events[..sent_events].iter().fold(ResponseScript::events(), ResponseScript::chunk).hold_open()
         };
-        let server = Playback::with_selector(answer);
+        let server = Playback::with_selector(answer).posts_only();
         let place = place(&server);
         let model = format!("{provider}/m");
         let mut child = place
@@ -292,7 +294,8 @@ fn unusable_model_is_rejected_before_any_write() {
 
 #[test]
 fn providers_are_read_from_the_config_file() {
-    let server = Playback::of([ResponseScript::stream(reply("local", &ScriptedReply::Text("Hello.")))]);
+    let server =
+        Playback::of([ResponseScript::stream(reply("local", &ScriptedReply::Text("Hello.")))]).posts_only();
     let place = Place::new();
     place.hide(&server.url(), "SERVER");
     let config = format!(
@@ -405,7 +408,7 @@ fn run(place: &Place, more: &[&str]) -> std::process::Output {
 fn outage_of_seconds_does_not_end_the_turn() {
     let busy = || ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#);
     let answer = ResponseScript::stream(reply("openai", &ScriptedReply::Text("Here again.")));
-    let server = Playback::of((0..6).map(|_| busy()).chain([answer]));
+    let server = Playback::of((0..6).map(|_| busy()).chain([answer])).posts_only();
     let place = place(&server);
     let output = run(&place, &[]);
     assert!(output.status.success(), "{output:?}");
@@ -417,7 +420,8 @@ fn outage_of_seconds_does_not_end_the_turn() {
 
 #[test]
 fn list_names_the_provider_a_session_awaits() {
-    let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
+    let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)])
+        .posts_only();
     let place = place(&server);
     let mut running = place
         .command(&["run", "hi", "--session", "ann", "--model", "openai/gpt-a"])
@@ -439,7 +443,8 @@ fn list_names_the_provider_a_session_awaits() {
 
 #[test]
 fn refused_connection_does_not_end_the_turn() {
-    let server = Playback::of([ResponseScript::stream(reply("openai", &ScriptedReply::Text("Here again.")))]);
+    let server = Playback::of([ResponseScript::stream(reply("openai", &ScriptedReply::Text("Here again.")))])
+        .posts_only();
     // The port is closed until the turn has failed its first attempts.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
@@ -464,7 +469,8 @@ fn refused_connection_does_not_end_the_turn() {
 
 #[test]
 fn provider_wait_of_zero_fails_after_quick_attempts() {
-    let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
+    let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)])
+        .posts_only();
     let place = place(&server);
     let output = run(&place, &["--provider-wait", "0"]);
     assert!(!output.status.success());

@@ -65,7 +65,7 @@ fn long_session_continues_on_small_model_by_script() {
     }
     expect![[r"
         ok
-            | · the conversation grew too long for the model: its beginning is summarised
+        | · the conversation grew too long for the model: its beginning is summarised
     "]]
     .assert_eq(&run("small.txt", "hi"));
     expect![[r"
@@ -89,7 +89,7 @@ fn worker_reports_progress_of_long_reply() {
     let lines: Vec<&str> = worked.lines().collect();
     let [progress, end, _] = lines[..] else { panic!("{worked}") };
     assert!(progress.starts_with("ses_1 writes: 3 words, ") && progress.ends_with(" s"), "{worked}");
-    assert!(end.ends_with("turn.ended answered: one two three"), "{worked}");
+    assert!(end.ends_with(r#"turn.ended answered: "one two three⏎four""#), "{worked}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 async fn http_model_answers_and_its_cost_is_recorded() {
     let reply = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\n\
                  data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
-    let server = Playback::of([ResponseScript::stream([reply])]);
+    let server = Playback::of([ResponseScript::stream([reply])]).posts_only();
     let dir = tempfile::tempdir().unwrap();
     let config = format!(
         "[providers.home]\nkind = \"openai-compatible\"\nbase_url = \"{}\"\n\n[providers.home.models.small]\n\

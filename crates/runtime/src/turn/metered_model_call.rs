@@ -9,6 +9,7 @@ mod request_runner;
 
 use crate::agents::resolved_agent::ResolvedAgent;
 use crate::calls::catalogue::CallingTurn;
+use crate::delivery::live::ReplyPublisher;
 use crate::limits::budget_meter::{most, price_of};
 use crate::limits::reply_bound::reply_bound;
 use crate::turn::cancel::CancelSignal;
@@ -90,7 +91,7 @@ pub(crate) struct ModelCallEnd {
     pub(crate) result: Option<ModelRequestResult>,
 }
 
-impl MeteredModelCall<'_> {
+impl<'a> MeteredModelCall<'a> {
     /// Makes the call. `partial_text` is what a dead process had received of the reply. Failed attempts are added to
     /// `tries`, even if the turn is cancelled.
     pub(crate) async fn ask<A: ModelCallHost>(
@@ -135,6 +136,15 @@ impl MeteredModelCall<'_> {
             }
         }
         Ok(ModelCallEnd { call, result })
+    }
+
+    /// Begins the reply for subscribers.
+    fn begin_reply(&self) -> ReplyPublisher<'a> {
+        let reply = self.client.hub.reply(self.caller);
+        if self.audience != ReplyAudience::None {
+            reply.begin(self.key);
+        }
+        reply
     }
 }
 

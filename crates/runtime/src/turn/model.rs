@@ -188,7 +188,7 @@ impl ModelCaller<'_> {
                 }
             }
             let candidate = ModelCandidate { model, provider, info };
-            let asked = self.ask_one(ask, &candidate, shaped, host, tries).await?;
+            let asked = Box::pin(self.ask_one(ask, &candidate, shaped, host, tries)).await?;
             let Some((effect, asked)) = asked else { return Ok(ModelCallDecision::Cancelled) };
             match asked {
                 ModelRequestResult::Wait { key, pause } => unavailable.waits(key, pause),

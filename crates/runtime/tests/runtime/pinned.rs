@@ -116,7 +116,7 @@ async fn recorded_call_without_reply_bound_still_matches() {
     let (memory, first) = fresh(lines()).await;
     first.send("go").await;
     first.until("turn.parked").await;
-    let mut facts: Vec<Fact> = first.facts().await.into_iter().skip(1).take(2).collect();
+    let mut facts: Vec<Fact> = first.facts().await.into_iter().skip(2).take(2).collect();
     first.die(&memory).await;
     let [Fact::Started(started), Fact::Performed(performed)] = &mut facts[..] else { panic!("{facts:?}") };
     let Command::ModelCall(call) = &mut performed.command else { panic!("{performed:?}") };

@@ -55,7 +55,7 @@ impl<'a> ModelRequestRunner<'a> {
     ) -> Result<ModelRequestResult, Error> {
         let (limits, began) = (&self.call.client.limits, self.call.client.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
-        let live_reply = self.call.client.hub.reply(self.call.caller);
+        let live_reply = self.call.begin_reply();
         let mut tried_now = 0;
         loop {
             let permit = match self.admitted(&rate, &request, began, asker).await {
