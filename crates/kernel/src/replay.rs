@@ -126,11 +126,7 @@ impl TurnHistory {
                 }
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Resumed(resumed) => history.leases.push(resumed.lease),
-                Fact::Stuck { .. } => {
-                    history.stuck += 1;
-                    // A stuck turn that is resumed gets the full provider wait again.
-                    history.provider_down_since.clear();
-                }
+                Fact::Stuck { .. } => history.stuck += 1,
                 Fact::Repaired { .. } => history.repaired = true,
                 Fact::Compacted(compacted) => history.compactions.push(compacted),
                 Fact::Tried(tried) => history.add_attempts(tried),
@@ -261,6 +257,12 @@ impl TurnHistory {
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
         let last = waits.filter_map(ReplayKey::provider_wait_number).max();
         last.map_or(0, |last| last.saturating_add(1))
+    }
+
+    /// Returns how often this model call of a tool got stuck and waited for a person.
+    pub fn stuck_wait_count(&self, model_call: &ReplayKey) -> u32 {
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && wait.is_stuck());
+        u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
     /// Returns the recorded time since which the provider of this model call has been down.
@@ -523,6 +525,10 @@ impl TurnHistory {
     /// Parks the turn. A batch parks only when none of its calls runs: each has its outcome, waits, or was
     /// not started.
     fn park(&mut self, waits: Vec<Wait>, at: Millis) {
+        for stuck in waits.iter().filter_map(|wait| wait.key.stuck_at()) {
+            // What was stuck gets the full provider wait again when it is resumed.
+            self.provider_down_since.retain(|call, _| *call != stuck && !call.is_under(&stuck));
+        }
         for wait in &waits {
             if let Some(model_call) = wait.key.waiting_model_call() {
                 self.mark_provider_down(&model_call, at);
@@ -646,7 +652,7 @@ mod tests {
     use serde_json::json;
 
     fn history(facts: Vec<Fact>) -> Result<TurnHistory, Error> {
-        let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(0), hash: Hash::ZERO, fact };
+        let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(i), hash: Hash::ZERO, fact };
         TurnHistory::of((1..).zip(facts).map(record).collect())
     }
 
@@ -707,6 +713,27 @@ mod tests {
             (history.failed_attempt_count(&key), history.failed_attempt_count(&ReplayKey::turn(0).model(1))),
             (3, 0)
         );
+    }
+
+    #[test]
+    fn stuck_call_keeps_outages_of_other_calls() {
+        let call = |index| ReplayKey::turn(0).tools(0).child(index, "a").direct(0);
+        let wait = |key: ReplayKey, kind| Wait { key, kind, deadline: None };
+        let down = |number, index| wait(call(index).provider(number, "one"), WaitKind::Provider);
+        let stuck = |key: ReplayKey| wait(key.stuck(0), WaitKind::Event);
+        let failure = || Failure::new(Kind::ModelUnauthorized, "no");
+        let since = |last: Wait| {
+            let facts = vec![
+                Fact::Parked { waits: vec![down(0, 0), down(0, 1)] },
+                Fact::Stuck { failure: failure() },
+                Fact::Parked { waits: vec![down(1, 0), last] },
+            ];
+            let history = history(facts).unwrap();
+            [call(0), call(1)].map(|call| history.provider_down_since(&call))
+        };
+        assert_eq!(since(stuck(call(1))), [Some(Millis(1)), None]);
+        // A turn that is stuck as a whole has recovered from all outages.
+        assert_eq!(since(stuck(ReplayKey::turn(0))), [Some(Millis(3)), None]);
     }
 
     #[test]

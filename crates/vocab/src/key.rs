@@ -273,6 +273,12 @@ impl ReplayKey {
         self.last().starts_with("stuck:")
     }
 
+    /// Returns the turn, or the model call of a tool, that got stuck with this wait, if it is such a wait.
+    pub fn stuck_at(&self) -> Option<Self> {
+        let (stuck, _) = self.0.rsplit_once('/').filter(|_| self.is_stuck())?;
+        Some(Self(stuck.into()))
+    }
+
     /// Returns the same key in the session's `index`-th turn.
     #[must_use]
     pub fn in_turn(&self, index: u32) -> Self {

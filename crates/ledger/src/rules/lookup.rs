@@ -293,8 +293,10 @@ fn last_ends(rows: &dyn QueryRows) -> Result<Vec<(LastEnd, usize)>, Error> {
             LastEnd::Ended(TurnEndKind::Answered) => continue,
             LastEnd::Ended(kind) => rows.count_last_ended(kind, COUNTED)?,
             LastEnd::Stuck => {
-                let events = rows.waiting(rows.access().visibility, WaitKind::Event, COUNTED)?;
-                events.iter().filter(|(_, wait)| wait.key.is_stuck()).count()
+                // Several tool calls of one turn may be stuck.
+                let events = rows.waiting(rows.access().visibility, WaitKind::Event, COUNTED)?.into_iter();
+                let stuck = events.filter(|(_, wait)| wait.key.is_stuck());
+                stuck.map(|(turn, _)| turn).collect::<BTreeSet<_>>().len()
             }
         };
         counts.push((end, count));

@@ -40,6 +40,8 @@ pub(crate) enum CallMessage {
     WaitedForProvider(Duration),
     /// The call at this index of the batch is parked.
     Waits(usize, Wait),
+    /// The call at this index of the batch is parked until a person has fixed this failure.
+    Stuck(usize, Failure, Wait),
 }
 
 /// What a call wrote in addition to its answer.
@@ -233,9 +235,19 @@ impl CallJournal {
 
     /// Parks the call. The driver drops it here and runs it again when the wait is over.
     pub(crate) async fn park<T>(&self, wait: Wait) -> T {
+        self.stop_with(CallMessage::Waits(self.child, wait)).await
+    }
+
+    /// Parks the call until a person has fixed this failure. It is also tried again at the wait's deadline.
+    pub(crate) async fn park_stuck<T>(&self, failure: Failure, wait: Wait) -> T {
+        self.stop_with(CallMessage::Stuck(self.child, failure, wait)).await
+    }
+
+    /// Sends the driver the last message of a call that parks.
+    async fn stop_with<T>(&self, parked: CallMessage) -> T {
         self.send_settlements().await;
         self.state().is_parked = true;
-        let _ = self.to_driver.send(CallMessage::Waits(self.child, wait)).await;
+        let _ = self.to_driver.send(parked).await;
         pending().await
     }
 

@@ -71,6 +71,20 @@ enum BatchCallState {
     Settled(ToolResult),
 }
 
+/// The calls of a batch that wait.
+#[derive(Default)]
+struct WaitingCalls {
+    waits: BTreeMap<usize, Vec<Wait>>,
+    /// Why the first stuck call is stuck.
+    stuck: Option<Failure>,
+}
+
+impl WaitingCalls {
+    fn add(&mut self, child: usize, wait: Wait) {
+        self.waits.entry(child).or_default().push(wait);
+    }
+}
+
 /// The completion of a call.
 pub(crate) enum CallCompletion {
     /// The tool ran.
@@ -102,11 +116,11 @@ pub(crate) async fn run<H: Host>(
     }
     let runs = slots.iter().any(|slot| !matches!(slot.state, BatchCallState::Settled(_)));
     let began = turn.services.models.clock.elapsed();
-    let waits = loop {
+    let waiting = loop {
         match work(turn, &mut slots, batch.is_undo(), host).await? {
-            BatchProgress::Settled => break Vec::new(),
-            BatchProgress::Waits(waits) if batch.is_undo() => refuse_to_wait(&mut slots, &waits, host),
-            BatchProgress::Waits(waits) => break waits,
+            BatchProgress::Settled => break WaitingCalls::default(),
+            BatchProgress::Waits(waiting) if batch.is_undo() => refuse_to_wait(&mut slots, &waiting, host),
+            BatchProgress::Waits(waiting) => break waiting,
             BatchProgress::Cancelled(reason, began) => {
                 let (used, lost) = used_when_cut(turn, &slots, &began);
                 host.settle_cancelled(batch.key(), used, lost);
@@ -122,9 +136,12 @@ pub(crate) async fn run<H: Host>(
             .metrics
             .passed(TurnPhase::Tools, turn.services.models.clock.elapsed().saturating_sub(began));
     }
-    if !waits.is_empty() {
+    if !waiting.waits.is_empty() {
         host.flush().await?;
-        return Ok(batch.wait(waits));
+        if let Some(failure) = waiting.stuck {
+            host.buffer_fact(Fact::Stuck { failure });
+        }
+        return Ok(batch.wait(waiting.waits.into_values().flatten().collect()));
     }
     host.settle(batch.key(), Some(used_of(turn, &slots, most)));
     if let Some(failure) = interrupts(&slots) {
@@ -159,7 +176,7 @@ fn interrupts(slots: &[BatchCallSlot]) -> Option<Failure> {
 
 enum BatchProgress {
     Settled,
-    Waits(Vec<Wait>),
+    Waits(WaitingCalls),
     /// The reason, and for each call whether it may have begun.
     Cancelled(String, Vec<bool>),
 }
@@ -177,7 +194,7 @@ async fn work<H: Host>(
     let schedule: Vec<CallScheduling> = slots.iter().map(schedule).collect();
     let mut order = CallBatch::new(&schedule, turn.services.models.limits.parallel_tools);
     let mut running = FuturesUnordered::new();
-    let mut waiting: BTreeMap<usize, Vec<Wait>> = BTreeMap::new();
+    let mut waiting = WaitingCalls::default();
     for (index, slot) in slots.iter().enumerate() {
         if let BatchCallState::Settled(_) = slot.state {
             order.finish(index);
@@ -190,8 +207,8 @@ async fn work<H: Host>(
         if running.is_empty() {
             return Ok(BatchProgress::Settled);
         }
-        if waiting.len() == running.len() {
-            return Ok(BatchProgress::Waits(waiting.into_values().flatten().collect()));
+        if waiting.waits.len() == running.len() {
+            return Ok(BatchProgress::Waits(waiting));
         }
         let completion = tokio::select! {
             biased;
@@ -204,7 +221,7 @@ async fn work<H: Host>(
             completion = running.next() => completion,
             reason = turn.cancel.requested() => {
                 let mut patience = turn.services.models.clock.sleep(turn.services.models.limits.cancel_grace);
-                while running.len() > waiting.len() {
+                while running.len() > waiting.waits.len() {
                     tokio::select! {
                         biased;
                         Some(message) = from_calls.recv() => take(message, &mut waiting, host).await?,
@@ -221,11 +238,11 @@ async fn work<H: Host>(
                 take_sent(&mut from_calls, &mut waiting, host).await?;
                 let history = host.history();
                 let began = slots.iter().enumerate().map(|(index, slot)| {
-                    let waits = waiting.get(&index).map_or(&[][..], Vec::as_slice);
+                    let waits = waiting.waits.get(&index).map_or(&[][..], Vec::as_slice);
                     may_have_begun(slot, order.is_running(index), waits, history)
                 });
                 let began = began.collect();
-                give_up(turn, slots, &waiting, &order, host);
+                give_up(turn, slots, &waiting.waits, &order, host);
                 return Ok(BatchProgress::Cancelled(reason, began));
             }
         };
@@ -267,7 +284,7 @@ fn scheduling(turn: &ToolRunner<'_>, slot: &BatchCallSlot) -> CallScheduling {
 /// Takes the messages that calls have sent so far.
 async fn take_sent<H: Host>(
     from_calls: &mut mpsc::Receiver<CallMessage>,
-    waiting: &mut BTreeMap<usize, Vec<Wait>>,
+    waiting: &mut WaitingCalls,
     host: &mut H,
 ) -> Result<(), Error> {
     while let Ok(message) = from_calls.try_recv() {
@@ -276,11 +293,7 @@ async fn take_sent<H: Host>(
     Ok(())
 }
 
-async fn take<H: Host>(
-    message: CallMessage,
-    waiting: &mut BTreeMap<usize, Vec<Wait>>,
-    host: &mut H,
-) -> Result<(), Error> {
+async fn take<H: Host>(message: CallMessage, waiting: &mut WaitingCalls, host: &mut H) -> Result<(), Error> {
     match message {
         CallMessage::Note(fact) => host.buffer_fact(fact),
         CallMessage::Record(fact, CallWrites { values, files, undo }, done) => {
@@ -312,7 +325,11 @@ async fn take<H: Host>(
             }
         }
         CallMessage::WaitedForProvider(time) => host.exclude_provider_wait(time),
-        CallMessage::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
+        CallMessage::Waits(child, wait) => waiting.add(child, wait),
+        CallMessage::Stuck(child, failure, wait) => {
+            waiting.add(child, wait);
+            waiting.stuck.get_or_insert(failure);
+        }
     }
     Ok(())
 }
@@ -351,8 +368,9 @@ fn settle<H: Host>(
 }
 
 /// Fails undo calls that would wait, because an aborted turn does not wait.
-fn refuse_to_wait<H: Host>(slots: &mut [BatchCallSlot], waits: &[Wait], host: &mut H) {
-    for slot in slots.iter_mut().filter(|slot| waits.iter().any(|wait| wait.key.is_under(&slot.key))) {
+fn refuse_to_wait<H: Host>(slots: &mut [BatchCallSlot], waiting: &WaitingCalls, host: &mut H) {
+    for index in waiting.waits.keys() {
+        let slot = &mut slots[*index];
         let detail = "a call that undoes another call cannot wait";
         let result = ToolResult::Err(Failure::new(Kind::ToolFailed, detail));
         if let BatchCallState::Run(..) = &slot.state {

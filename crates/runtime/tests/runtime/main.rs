@@ -33,6 +33,7 @@ mod prompt_snapshots;
 mod rates;
 mod retry;
 mod sinks;
+mod stuck_tools;
 mod suspects;
 mod tasks;
 mod timeline;

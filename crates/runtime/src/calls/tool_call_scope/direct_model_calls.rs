@@ -17,7 +17,7 @@ use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::{Message, Part, text_of};
 use outlast_vocab::record::{EffectPerformed, InterruptedReply, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Limits, ReplayKey};
+use outlast_vocab::{Error, Failure, Hash, Kind, Limits, ReplayKey};
 use std::time::Duration;
 
 impl ToolCallScope {
@@ -67,7 +67,7 @@ impl ToolCallScope {
             files: &files,
             ..ModelRequest::empty(&effect)
         };
-        let (history, limits) = (&self.journal.history, &self.services.models.limits);
+        let history = &self.journal.history;
         let metered = MeteredModelCall {
             client: &self.services.models,
             resolved_agent: &self.resolved_agent,
@@ -100,15 +100,7 @@ impl ToolCallScope {
                 return self.journal.out_of_budget(&key, &short).await;
             }
             Some(ModelRequestResult::Wait { key, pause }) => return self.wait_for_provider(key, pause).await,
-            // A running call cannot get stuck on its own, so its turn waits for the provider until a person has fixed
-            // it.
-            Some(ModelRequestResult::Stuck(error)) => {
-                let Limits { stuck_first, stuck_most, .. } = **limits;
-                let waits = history.provider_wait_count(&key);
-                tracing::error!(%error, "the provider refuses a call of a tool");
-                let wait = key.provider(waits, provider_of(&call.model));
-                return self.wait_for_provider(wait, backoff(stuck_first, stuck_most, waits + 1)).await;
-            }
+            Some(ModelRequestResult::Stuck(error)) => return self.get_stuck(&key, error).await,
             None => {
                 self.journal.send_settlements().await;
                 return Err(Error::new(Kind::ToolCancelled, self.cancel.requested().await));
@@ -128,6 +120,20 @@ impl ToolCallScope {
     async fn wait_for_provider<T>(&self, key: ReplayKey, pause: Duration) -> T {
         let deadline = Some(self.services.models.clock.now().after(pause));
         self.journal.park(Wait { key, kind: WaitKind::Provider, deadline }).await
+    }
+
+    /// Parks the call, and so its turn, until a person has fixed what the provider refuses. Fails if the turn cannot
+    /// park.
+    async fn get_stuck<T>(&self, key: &ReplayKey, error: Error) -> Result<T, Error> {
+        if self.journal.tier == HostTier::Ephemeral {
+            return Err(error);
+        }
+        tracing::error!(%error, "the provider refuses the model call of a tool");
+        let Limits { stuck_first, stuck_most, .. } = *self.services.models.limits;
+        let times = self.journal.history.stuck_wait_count(key);
+        let deadline = Some(self.services.models.clock.now().after(backoff(stuck_first, stuck_most, times + 1)));
+        let wait = Wait { key: key.stuck(times), kind: WaitKind::Event, deadline };
+        self.journal.park_stuck(Failure::from(&error), wait).await
     }
 
     /// Returns the bytes of the attachments in these messages. They must be attachments of the session or of this call,
