@@ -241,8 +241,9 @@ async fn work<H: Host>(
                     let waits = waiting.waits.get(&index).map_or(&[][..], Vec::as_slice);
                     may_have_begun(slot, order.is_running(index), waits, history)
                 });
-                let began = began.collect();
-                give_up(turn, slots, &waiting.waits, &order, host);
+                let began: Vec<bool> = began.collect();
+                let runs = |index| order.is_running(index) && !waiting.waits.contains_key(&index);
+                give_up(turn, slots, (&began, runs), host);
                 return Ok(BatchProgress::Cancelled(reason, began));
             }
         };
@@ -402,19 +403,18 @@ fn may_have_begun(slot: &BatchCallSlot, runs: bool, waits: &[Wait], history: &Tu
     runs && !waits.iter().any(to_begin)
 }
 
-/// Records an outcome for every call that did not finish, because the turn is cancelled.
+/// Records an outcome for every call that did not finish, because the turn is cancelled. `began` says which calls may
+/// have begun, and `runs` which of them run now.
 fn give_up<H: Host>(
     turn: &ToolRunner<'_>,
     slots: &mut [BatchCallSlot],
-    waiting: &BTreeMap<usize, Vec<Wait>>,
-    order: &CallBatch<'_>,
+    (began, runs): (&[bool], impl Fn(usize) -> bool),
     host: &mut H,
 ) {
     for (index, slot) in slots.iter_mut().enumerate() {
         let BatchCallState::Run(call, _) = &slot.state else { continue };
-        let runs = order.is_running(index) && !waiting.contains_key(&index);
-        let failure = match (call.class.may_repeat(), host.history().parked_after_start(&slot.key)) {
-            (false, _) if runs => None,
+        let failure = match (call.class.may_repeat(), began[index]) {
+            (false, _) if runs(index) => None,
             // Only such a call may be performed by a retry of the turn.
             (false, false) => Some((Kind::ToolInterrupted, "the turn was cancelled before the call began")),
             _ => Some((Kind::ToolCancelled, "the turn was cancelled before the call was done")),

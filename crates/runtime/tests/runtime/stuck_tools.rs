@@ -45,6 +45,7 @@ impl Refusing {
             let mut toolbox = toolbox(witness.clone(), false).unwrap();
             toolbox.add(ModelCallingTool).unwrap();
             toolbox.add(PayAndAsk(witness.clone())).unwrap();
+            toolbox.add(Hum(witness.clone())).unwrap();
             config.package = package(&toolbox);
             config.tools = vec![Arc::new(toolbox)];
             config.models = vec![Arc::new(self.clone())];
@@ -104,6 +105,23 @@ impl Tool for PayAndAsk {
         };
         let paid: String = steps.run("pay", &(), pays).await?;
         done(json!([paid, models.ask("why?").await?]))
+    }
+}
+
+/// Never comes back.
+struct Hum(Arc<Witness>);
+
+impl Tool for Hum {
+    type Args = Note;
+    type Needs = ();
+
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("hum", "Hums.").idempotent().deadline(Duration::from_hours(1))
+    }
+
+    async fn run(&self, (): (), call: Call, _: Note) -> Result<ToolRunOutcome, Error> {
+        self.0.saw("hum", &call);
+        std::future::pending().await
     }
 }
 
@@ -213,4 +231,19 @@ async fn cancelled_stuck_tool_is_not_repeated_by_retry() {
     let RetryOutcome::NewTurn { turn: retry, .. } = retried else { panic!("{retried:?}") };
     assert_eq!(life.end(retry).await, answered());
     assert_eq!(life.witness.count("paid"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_at_most_once_call_is_not_repeated_by_retry() {
+    // The turn is cancelled before it parks, because the other call still runs.
+    let provider = Refusing::new(Kind::ModelUnauthorized, usize::MAX, &["pay_and_ask", "hum"]);
+    let life = provider.life(Arc::new(MemoryStore::new()), &Arc::default(), 1).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!((life.witness.count("paid"), count(&life, "turn.parked").await), (1, 0));
+    life.runtime.cancel(turn, "enough").await.unwrap();
+    life.end(turn).await;
+    life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!((life.witness.count("hum"), life.witness.count("paid")), (2, 1));
 }
