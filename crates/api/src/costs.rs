@@ -58,21 +58,25 @@ pub struct CostResource {
     pub cost: Cost,
     /// The number of replies without a known price.
     pub unpriced: u64,
-    /// The part of `cost` that is estimated: the maximum that cancelled model calls could have cost. Absent
-    /// if nothing is estimated.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// The part of `cost` that is estimated, for model calls whose usage the provider did not report. Absent
+    /// if it is zero.
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schema(value_type = Option<String>)]
     pub estimated: Cost,
+    /// The estimated part of `usage`. Absent if nothing is estimated.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schema(value_type = Option<Object>)]
+    pub estimated_usage: Usage,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
-fn is_zero(cost: &Cost) -> bool {
-    *cost == Cost::ZERO
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl From<CostResource> for CostTotals {
-    fn from(CostResource { replies, usage, cost, unpriced, estimated, .. }: CostResource) -> Self {
-        Self { replies, usage, cost, unpriced, estimated }
+    fn from(resource: CostResource) -> Self {
+        let CostResource { replies, usage, cost, unpriced, estimated, estimated_usage, .. } = resource;
+        Self { replies, usage, cost, unpriced, estimated, estimated_usage }
     }
 }
 

@@ -494,9 +494,12 @@ mod tests {
 
     fn compacted(plan: &CompactionPlan, summary: &str) -> CompactionRecord {
         let shorter = match &plan.method {
-            PlannedMethod::Summary(_) => {
-                CompactionMethod::Summary { text: summary.to_owned(), usage: Usage::default(), cost: None }
-            }
+            PlannedMethod::Summary(_) => CompactionMethod::Summary {
+                text: summary.to_owned(),
+                usage: Usage::default(),
+                cost: None,
+                estimate: None,
+            },
             PlannedMethod::Results => CompactionMethod::Results,
             PlannedMethod::Texts { most } => CompactionMethod::Texts { most: *most },
         };

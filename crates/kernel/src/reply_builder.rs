@@ -64,7 +64,7 @@ impl ReplyBuilder {
         })?;
         // Without usage data, the cost of a reply is unknown.
         let cost = prices.filter(|_| usage != Usage::default()).map(|prices| prices.of(&usage));
-        Ok(Reply { parts, calls, stop, stop_sequence: None, usage, cost, attempt })
+        Ok(Reply { parts, calls, stop, stop_sequence: None, usage, cost, estimate: None, attempt })
     }
 }
 
@@ -97,6 +97,7 @@ mod tests {
                 stop_sequence: None,
                 usage: Usage { input: 1, output: 2, ..Usage::default() },
                 cost: None,
+                estimate: None,
                 attempt: 1,
             }
         );

@@ -72,7 +72,8 @@ impl ReusableEffects {
         let mut reusable = Self { told_by, labels, ..Self::default() };
         for (key, model, reply) in original.replies() {
             // The original turn has paid for it.
-            let reply = Reply { usage: Usage::default(), cost: Some(Cost::ZERO), ..reply.clone() };
+            let reply =
+                Reply { usage: Usage::default(), cost: Some(Cost::ZERO), estimate: None, ..reply.clone() };
             reusable.replies.insert(key.in_turn(index), ReusableReply { model: model.clone(), reply });
         }
         for (key, recorded) in history.calls().filter(|(key, _)| !key.is_part_of_undo()) {

@@ -545,8 +545,8 @@ mod tests {
 
     fn reply(text: &str, calls: Vec<ToolUse>, stop: StopReason) -> ModelOutcome {
         let parts = vec![Part::text(text)];
-        let usage = Usage::default();
-        ModelOutcome::Reply(Reply { parts, calls, stop, stop_sequence: None, usage, cost: None, attempt: 1 })
+        let (stop_sequence, usage, cost, estimate) = (None, Usage::default(), None, None);
+        ModelOutcome::Reply(Reply { parts, calls, stop, stop_sequence, usage, cost, estimate, attempt: 1 })
     }
 
     fn tool_use(index: usize, tool: &str) -> ToolUse {

@@ -240,6 +240,7 @@ mod tests {
             stop_sequence: None,
             usage: Usage::default(),
             cost: None,
+            estimate: None,
             attempt: 1,
         };
         performed(ReplayKey::turn(0).model(0), ModelOutcome::Reply(reply).into())

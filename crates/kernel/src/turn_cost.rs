@@ -1,7 +1,6 @@
 //! Adds up the cost of a turn from its facts: model calls, and tools with a price.
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome};
-use outlast_vocab::record::{CompactionMethod, Fact};
+use outlast_vocab::record::Fact;
 
 /// The cost of a turn so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,18 +12,8 @@ pub struct TurnCost {
 impl TurnCost {
     /// Adds the cost of a fact.
     pub fn add_fact(&mut self, fact: &Fact) {
-        let asks_a_model = match fact {
-            Fact::Performed(performed) => matches!(
-                performed.outcome,
-                Outcome::ModelCall(ModelOutcome::Reply(_))
-                    | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(_)))
-            ),
-            Fact::Compacted(compacted) => matches!(compacted.shorter, CompactionMethod::Summary { .. }),
-            Fact::Interrupted(_) => true,
-            _ => false,
-        };
         self.cost = self.cost + fact.cost().unwrap_or_default();
-        self.unpriced |= asks_a_model && fact.cost().is_none();
+        self.unpriced |= fact.charge().is_some_and(|charge| charge.cost.is_none());
     }
 
     /// Returns the total cost, or `None` if any price was unknown.
@@ -36,7 +25,7 @@ impl TurnCost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outlast_vocab::effect::{ModelCall, Reply, StopReason, Usage};
+    use outlast_vocab::effect::{ModelCall, ModelOutcome, Reply, StopReason, Usage};
     use outlast_vocab::record::EffectPerformed;
     use outlast_vocab::{Hash, ReplayKey};
 
@@ -51,8 +40,8 @@ mod tests {
         };
         let cost = cost.map(|cost| cost.parse().unwrap());
         let (parts, calls) = (Vec::new(), Vec::new());
-        let (stop, usage) = (StopReason::End, Usage::default());
-        let reply = Reply { parts, calls, stop, stop_sequence: None, usage, cost, attempt: 1 };
+        let (stop, stop_sequence, usage, estimate) = (StopReason::End, None, Usage::default(), None);
+        let reply = Reply { parts, calls, stop, stop_sequence, usage, cost, estimate, attempt: 1 };
         Fact::Performed(EffectPerformed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
     }
 

@@ -65,15 +65,15 @@ pub struct BudgetWait {
 pub struct BudgetSettlement {
     /// The key of the effect.
     pub key: ReplayKey,
-    /// What it used. If `None`, the usage is unknown and the whole reservation is counted as used.
-    pub used: Option<UsageAmount>,
+    /// What it used.
+    pub used: UsageAmount,
     /// The part of `used` that is assumed because the real usage is unknown.
     pub lost: UsageAmount,
 }
 
 impl BudgetSettlement {
-    /// Creates the settlement of an effect that used this amount. `None` means that the usage is unknown.
-    pub fn new(key: ReplayKey, used: Option<UsageAmount>) -> Self {
+    /// Creates the settlement of an effect that used this amount.
+    pub fn new(key: ReplayKey, used: UsageAmount) -> Self {
         Self { key, used, lost: UsageAmount::ZERO }
     }
 }

@@ -132,6 +132,7 @@ fn reply(text: &str) -> Fact {
         usage: Usage::default(),
         cost: None,
         stop_sequence: None,
+        estimate: None,
         attempt: 1,
     };
     Fact::Performed(EffectPerformed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))

@@ -54,8 +54,10 @@ pub struct CostTotals {
     pub cost: Cost,
     /// Replies without a known price.
     pub unpriced: u64,
-    /// The estimated part of `cost`: the most that calls without a complete reply could cost.
+    /// The estimated part of `cost`, for requests whose usage the provider did not report.
     pub estimated: Cost,
+    /// The estimated part of `usage`.
+    pub estimated_usage: Usage,
 }
 
 impl CostTotals {
@@ -66,6 +68,7 @@ impl CostTotals {
         self.cost = self.cost + more.cost;
         self.unpriced += more.unpriced;
         self.estimated = self.estimated + more.estimated;
+        self.estimated_usage = self.estimated_usage + more.estimated_usage;
     }
 }
 

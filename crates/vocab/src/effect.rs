@@ -283,9 +283,35 @@ pub struct Reply {
     /// The cost in money, if the price was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+    /// What is charged if the provider did not report its usage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Box<ModelCharge>>,
     /// The number of the attempt that gave the reply, counted from 1.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub attempt: u32,
+}
+
+impl Reply {
+    /// Returns what is charged: what the provider reported, or else the estimate.
+    pub fn charge(&self) -> ModelCharge {
+        self.estimate.as_deref().copied().unwrap_or(ModelCharge { usage: self.usage, cost: self.cost })
+    }
+
+    /// Returns the size of the text, reasoning and calls.
+    pub fn received_bytes(&self) -> usize {
+        let calls = self.calls.iter().map(ToolUse::size);
+        self.parts.iter().map(Part::size).chain(calls).sum()
+    }
+}
+
+/// What a request to a model is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCharge {
+    /// The tokens.
+    pub usage: Usage,
+    /// Their price, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 fn first() -> u32 {

@@ -56,9 +56,7 @@ impl Message {
         let content = match self {
             Self::User { parts } => parts.iter().map(Part::size).sum(),
             Self::Assistant { parts, calls } => {
-                let asked: usize =
-                    calls.iter().map(|call| call.tool.as_str().len() + call.arguments.size()).sum();
-                parts.iter().map(Part::size).sum::<usize>() + asked
+                parts.iter().map(Part::size).chain(calls.iter().map(ToolUse::size)).sum()
             }
             Self::Tool { result, .. } => result.size(),
         };
@@ -259,6 +257,11 @@ impl ToolUse {
     /// Creates a call without a provider's proof.
     pub fn new(id: ModelCallId, tool: ToolName, arguments: CallArguments) -> Self {
         Self { id, tool, arguments, signature: None }
+    }
+
+    /// Returns the approximate number of bytes of the call, without its id.
+    pub(crate) fn size(&self) -> usize {
+        self.tool.as_str().len() + self.arguments.size()
     }
 }
 

@@ -4,8 +4,8 @@
 //! stay readable; `tests/fixtures` contains one of each.
 use crate::cost::Cost;
 use crate::effect::{
-    Command, DirectOutcome, EffectKind, Environment, JournalPosition, ModelOutcome, Outcome, ToolOutcome,
-    Usage, is_default,
+    Command, DirectOutcome, EffectKind, Environment, JournalPosition, ModelCharge, ModelOutcome, Outcome,
+    ToolOutcome, Usage, is_default,
 };
 use crate::error::Failure;
 use crate::hook::HookPatch;
@@ -302,6 +302,9 @@ pub enum CompactionMethod {
         /// The cost of the summary in money, if the price was known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<Cost>,
+        /// What is charged if the provider did not report its usage.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        estimate: Option<Box<ModelCharge>>,
     },
     /// Long texts, arguments and results are cut after their beginning. Attachments are left out.
     Texts {
@@ -870,23 +873,34 @@ impl Fact {
         }
     }
 
-    /// Returns the cost of the model or tool call in this fact, if the price was known. Every total of costs
-    /// is a sum of these.
-    pub fn cost(&self) -> Option<Cost> {
+    /// Returns what a request to a model is charged, if this fact is the end of one.
+    pub fn charge(&self) -> Option<ModelCharge> {
         match self {
             Self::Performed(EffectPerformed {
                 outcome:
                     Outcome::ModelCall(ModelOutcome::Reply(reply))
                     | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
                 ..
-            }) => reply.cost,
-            Self::Performed(performed) => performed.cost,
-            Self::Answered(answered) => answered.cost,
-            Self::Compacted(CompactionRecord { shorter: CompactionMethod::Summary { cost, .. }, .. }) => {
-                *cost
+            }) => Some(reply.charge()),
+            Self::Compacted(CompactionRecord {
+                shorter: CompactionMethod::Summary { usage, cost, estimate, .. },
+                ..
+            }) => Some(estimate.as_deref().copied().unwrap_or(ModelCharge { usage: *usage, cost: *cost })),
+            Self::Interrupted(InterruptedReply { usage, cost, .. }) => {
+                Some(ModelCharge { usage: *usage, cost: *cost })
             }
-            Self::Interrupted(interrupted) => interrupted.cost,
             _ => None,
+        }
+    }
+
+    /// Returns the cost of the model or tool call in this fact, if the price was known. Every total of costs
+    /// is a sum of these.
+    pub fn cost(&self) -> Option<Cost> {
+        match (self.charge(), self) {
+            (Some(charge), _) => charge.cost,
+            (None, Self::Performed(performed)) => performed.cost,
+            (None, Self::Answered(answered)) => answered.cost,
+            (None, _) => None,
         }
     }
 

@@ -56,7 +56,7 @@ async fn reserve(
 }
 
 async fn settle(s: &StoreUnderTest<'_>, lease: &Lease, agent: &str, used: u64) -> RuleResult {
-    let settled = vec![BudgetSettlement::new(key(), Some(calls(used)))];
+    let settled = vec![BudgetSettlement::new(key(), calls(used))];
     let metering = Some(BudgetUpdate { settled, ..budget_update(agent) });
     s.commit(Commit { budget_update: metering, ..commit(lease, Vec::new(), TurnTransition::Continue) })
         .await

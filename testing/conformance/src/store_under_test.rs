@@ -282,6 +282,7 @@ pub(super) fn reply(text: &str) -> Fact {
         stop_sequence: None,
         usage: Usage::default(),
         cost: None,
+        estimate: None,
         attempt: 1,
     };
     performed(ReplayKey::turn(0).model(0), model_call(), ModelOutcome::Reply(reply))

@@ -6,8 +6,10 @@ use clap::{Args, ValueEnum};
 use outlast::Error;
 use outlast::views::{CostDimension, CostTotals};
 use outlast::vocab::cost::Cost as Money;
+use outlast::vocab::effect::Usage;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 /// Sum up the cost of models and tools.
 #[derive(Args)]
@@ -60,10 +62,13 @@ impl CostArgs {
         let spent = backend.spent(session, by).await?;
         if self.json {
             for (name, spent) in &spent {
-                let CostTotals { replies, usage, cost, unpriced, estimated } = spent;
+                let CostTotals { replies, usage, cost, unpriced, estimated, estimated_usage } = spent;
                 let mut line = json!({"name": name, "replies": replies, "usage": usage, "cost": cost, "unpriced": unpriced});
                 if *estimated != Money::ZERO {
                     line["estimated"] = json!(estimated);
+                }
+                if *estimated_usage != Usage::default() {
+                    line["estimated_usage"] = json!(estimated_usage);
                 }
                 terminal::json(&line);
             }
@@ -84,10 +89,13 @@ fn table(spent: &BTreeMap<String, CostTotals>, by: CostGrouping) {
     }
     let width = spent.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
     terminal::say(&format!("{:width$}  REPLIES  INPUT       FROM CACHE  OUTPUT      COST", "NAME"));
-    for (name, CostTotals { replies, usage, cost, .. }) in spent {
-        let (read, said) = (usage.input + usage.cache_write, usage.output + usage.reasoning);
+    for (name, totals) in spent {
+        let CostTotals { replies, usage, cost, estimated, estimated_usage, .. } = totals;
         let cached = usage.cache_read;
-        terminal::say(&format!("{name:width$}  {replies:<7}  {read:<10}  {cached:<10}  {said:<10}  ${cost}"));
+        let read = marked(usage.input + usage.cache_write, estimated_usage.input > 0);
+        let said = marked(usage.output + usage.reasoning, estimated_usage.output > 0);
+        let cost = marked(format!("${cost}"), *estimated > Money::ZERO);
+        terminal::say(&format!("{name:width$}  {replies:<7}  {read:<10}  {cached:<10}  {said:<10}  {cost}"));
     }
     let total: Money = spent.values().map(|spent| spent.cost).sum();
     let unpriced: u64 = spent.values().map(|spent| spent.unpriced).sum();
@@ -101,7 +109,15 @@ fn table(spent: &BTreeMap<String, CostTotals>, by: CostGrouping) {
     let estimated = if estimated == Money::ZERO {
         String::new()
     } else {
-        format!(", of which ${estimated} is an estimate for calls that were cancelled")
+        format!(", of which ${estimated} is an estimate")
     };
     terminal::note(&format!("· ${total} in all{estimated}{without}"));
+    if spent.values().any(|spent| spent.estimated_usage != Usage::default()) {
+        terminal::note("· ~ includes an estimate, because a provider did not report the usage of a call");
+    }
+}
+
+/// Marks an amount that includes an estimate.
+fn marked(amount: impl Display, is_estimate: bool) -> String {
+    format!("{}{amount}", if is_estimate { "~" } else { "" })
 }

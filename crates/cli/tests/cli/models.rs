@@ -168,6 +168,28 @@ fn wrong_key_makes_turn_stuck_and_names_variable() {
 }
 
 #[test]
+fn cost_marks_estimates_for_unreported_usage() {
+    let server = Playback::of([ResponseScript::stream(reply("openai", &ScriptedReply::Text("Yes.")))]);
+    let place = place(&server);
+    place.output(&["run", "--session", "ann", "--model", "openai/gpt-4o", "hi"]);
+    let spent: Value = serde_json::from_slice(&place.output(&["cost", "--json"]).stdout).unwrap();
+    assert_eq!((&spent["estimated"], &spent["estimated_usage"]), (&spent["cost"], &spent["usage"]));
+    assert_eq!((&spent["usage"]["output"], &spent["unpriced"]), (&json!(4), &json!(0)));
+    let (input, cost) = (spent["usage"]["input"].to_string(), spent["cost"].as_str().unwrap());
+    let (input, marked_cost) = (format!("~{input}"), format!("~${cost}"));
+    let table = place.show(&place.output(&["cost"]));
+    assert_eq!(
+        table,
+        format!(
+            "NAME           REPLIES  INPUT       FROM CACHE  OUTPUT      COST\n\
+             openai/gpt-4o  1        {input:<10}  0           ~4          {marked_cost}\n\
+             | · ${cost} in all, of which ${cost} is an estimate\n\
+             | · ~ includes an estimate, because a provider did not report the usage of a call\n"
+        )
+    );
+}
+
+#[test]
 fn doctor_counts_stuck_turns() {
     let server = Playback::of([ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"bad key\"}}")])
         .posts_only();

@@ -48,7 +48,8 @@ impl Journal {
         let stop = if tools.is_empty() { StopReason::End } else { StopReason::ToolUse };
         let usage = Usage { input: 1, output: 2, ..Usage::default() };
         let calls = tools.iter().map(|tool| tool_use(tool)).collect();
-        let reply = Reply { parts, calls, stop, stop_sequence: None, usage, cost: None, attempt: 1 };
+        let (cost, estimate, stop_sequence) = (None, None, None);
+        let reply = Reply { parts, calls, stop, stop_sequence, usage, cost, estimate, attempt: 1 };
         let command: Command =
             serde_json::from_value(json!({"model_call": {"model": "a/b", "tools": Hash::ZERO}})).unwrap();
         let outcome = Outcome::ModelCall(ModelOutcome::Reply(reply));

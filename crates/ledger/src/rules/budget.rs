@@ -39,7 +39,7 @@ pub(super) fn update_accounts(
 ) -> Result<Option<ReservationResult>, Error> {
     for BudgetSettlement { key, used, lost } in &budget_update.settled {
         if let Some(row) = reservation_of(rows, turn, key)? {
-            settle(rows, session.org, &row, used.map(|used| (used, *lost)), now)?;
+            settle(rows, session.org, &row, Some((*used, *lost)), now)?;
         }
     }
     let time = UsageAmount::time(budget_update.run_time);

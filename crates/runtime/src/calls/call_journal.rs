@@ -340,10 +340,11 @@ impl CallJournal {
         self.answer(short).await
     }
 
-    /// Queues the actual usage of a reservation. It is sent before the next fact or request of this call.
-    pub(crate) fn settle(&self, key: &ReplayKey, used: Option<UsageAmount>) {
+    /// Queues the usage of a reservation. `assumed` is the part of `used` that is assumed, not known. It is sent before
+    /// the next fact or request of this call.
+    pub(crate) fn settle(&self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
         if self.is_metered() {
-            self.state().settled.push(BudgetSettlement::new(key.clone(), used));
+            self.state().settled.push(BudgetSettlement { key: key.clone(), used, lost: assumed });
         }
     }
 

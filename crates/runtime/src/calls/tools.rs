@@ -123,7 +123,7 @@ pub(crate) async fn run<H: Host>(
             BatchProgress::Waits(waiting) => break waiting,
             BatchProgress::Cancelled(reason, began) => {
                 let (used, lost) = used_when_cut(turn, &slots, &began);
-                host.settle_cancelled(batch.key(), used, lost);
+                host.settle_assumed(batch.key(), used, lost);
                 host.flush().await?;
                 return Ok(batch.cancel(reason));
             }
@@ -143,7 +143,7 @@ pub(crate) async fn run<H: Host>(
         }
         return Ok(batch.wait(waiting.waits.into_values().flatten().collect()));
     }
-    host.settle(batch.key(), Some(used_of(turn, &slots, most)));
+    host.settle(batch.key(), used_of(turn, &slots, most));
     if let Some(failure) = interrupts(&slots) {
         return Ok(batch.fail(failure));
     }
@@ -321,8 +321,8 @@ async fn take<H: Host>(message: CallMessage, waiting: &mut WaitingCalls, host: &
         }
         CallMessage::Charge(interrupted, most) => host.charge(interrupted, most).await,
         CallMessage::Settle(settled) => {
-            for BudgetSettlement { key, used, .. } in settled {
-                host.settle(&key, used);
+            for BudgetSettlement { key, used, lost } in settled {
+                host.settle_assumed(&key, used, lost);
             }
         }
         CallMessage::WaitedForProvider(time) => host.exclude_provider_wait(time),

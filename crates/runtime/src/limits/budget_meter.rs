@@ -10,10 +10,10 @@ use outlast_ports::budget::{
     BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait, ExistingReservation,
     FirstCallReservation, OpenReservation, PriceKnowledge, ReservationResult,
 };
-use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities};
+use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities, ModelRequest};
 use outlast_vocab::budget::{Budgets, UsageAmount};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{Reply, Usage};
+use outlast_vocab::effect::{ModelCharge, Reply, Usage};
 use outlast_vocab::message::{Message, ModelName, Part};
 use outlast_vocab::record::{InterruptedReply, ReplyInterruption};
 use outlast_vocab::tool::ToolContract;
@@ -151,9 +151,9 @@ impl BudgetMeter {
         waits.iter().filter(|wait| wait.kind == WaitKind::Budget).filter_map(wait_reservation).collect()
     }
 
-    /// Settles an effect that is over.
-    pub(crate) fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
-        self.settled.push(BudgetSettlement::new(key.clone(), used));
+    /// Settles an effect that is over. `assumed` is the part of `used` that is assumed, not known.
+    pub(crate) fn settle(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
+        self.settled.push(BudgetSettlement { key: key.clone(), used, lost: assumed });
     }
 
     /// Excludes time spent waiting for a provider.
@@ -161,15 +161,10 @@ impl BudgetMeter {
         self.since = self.since.after(time);
     }
 
-    /// Settles a cancelled effect. `assumed` is the part of `used` that is assumed, not known.
-    pub(crate) fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
-        self.settled.push(BudgetSettlement { key: key.clone(), used: Some(used), lost: assumed });
-    }
-
     /// Returns the reservation for an effect that will not begin under this lease, and the key of the effect.
     pub(crate) fn release_reservation(&mut self) -> Option<ReplayKey> {
         let BudgetReservation { key, .. } = self.ready.take()?;
-        self.settle(&key, Some(UsageAmount::ZERO));
+        self.settle(&key, UsageAmount::ZERO, UsageAmount::ZERO);
         Some(key)
     }
 
@@ -228,14 +223,27 @@ pub(crate) fn price_of(info: ModelCapabilities) -> PriceKnowledge {
     if info.prices.is_some() { PriceKnowledge::Known } else { PriceKnowledge::Unknown }
 }
 
-/// Returns what a reply used, or `None` if the provider did not report it.
-pub(crate) fn used_by(reply: &Reply) -> Option<UsageAmount> {
-    if reply.usage == Usage::default() {
-        return None;
-    }
-    let Usage { input, cache_read, cache_write, output, reasoning } = reply.usage;
+/// Returns what a reply is charged.
+pub(crate) fn used_by(reply: &Reply) -> UsageAmount {
+    let ModelCharge { usage, cost } = reply.charge();
+    let Usage { input, cache_read, cache_write, output, reasoning } = usage;
     let tokens = [input, cache_read, cache_write, output, reasoning].into_iter().fold(0, u64::saturating_add);
-    Some(UsageAmount { tokens, money: reply.cost.unwrap_or_default(), calls: 1, millis: 0 })
+    UsageAmount { tokens, money: cost.unwrap_or_default(), calls: 1, millis: 0 }
+}
+
+/// Estimates what a complete reply is charged if its provider did not report the usage: a token per byte of the request
+/// and of the reply, because a token has at least one byte. The reply has no more tokens than the request allows.
+pub(crate) fn estimate_charge(
+    info: ModelCapabilities,
+    request: &ModelRequest<'_>,
+    reply: &Reply,
+) -> ModelCharge {
+    let tokens = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+    let input = tokens(request.bytes_max());
+    let reply_tokens = request.call.options.tokens_most.map_or(u64::MAX, u64::from);
+    let output = tokens(reply.received_bytes()).min(reply_tokens);
+    let cost = info.prices.map(|prices| prices.most(input, output));
+    ModelCharge { usage: Usage { input, output, ..Usage::default() }, cost }
 }
 
 /// Names a budget for people.

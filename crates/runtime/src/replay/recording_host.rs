@@ -140,7 +140,7 @@ impl BudgetReservations for RecordingHost {
         Ok(ReservationOutcome { last: Seq(0), short: None })
     }
 
-    fn settle(&mut self, _: &ReplayKey, _: Option<UsageAmount>) {}
+    fn settle_assumed(&mut self, _: &ReplayKey, _: UsageAmount, _: UsageAmount) {}
 
     fn exclude_provider_wait(&mut self, _: Duration) {}
 }

@@ -3,7 +3,7 @@ use crate::replay::recorded_answers::ReuseCounts;
 use outlast_vocab::SessionId;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
-    BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Reply, ToolOutcome, Usage,
+    BatchCall, Command, DirectOutcome, ModelCharge, ModelOutcome, Outcome, ToolOutcome, Usage,
 };
 use outlast_vocab::message::{ToolName, ToolResult, text_of};
 use outlast_vocab::record::{
@@ -153,9 +153,9 @@ impl TurnTrace {
         if let Outcome::ModelCall(ModelOutcome::Reply(reply))
         | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))) = outcome
         {
-            let Reply { usage, cost, .. } = reply;
+            let ModelCharge { usage, cost } = reply.charge();
             self.replies += 1;
-            self.usage = self.usage + *usage;
+            self.usage = self.usage + usage;
             self.cost = self.cost + cost.unwrap_or_default();
         }
     }

@@ -78,9 +78,12 @@ impl Compactor<'_> {
                     let text = text_to_summarise(&messages, self.demand.window / 10 * 7);
                     let bytes = text.len();
                     match self.summarise(caller, ask, &key, text, host).await? {
-                        Ok(Reply { parts, usage, cost, .. }) => {
-                            CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
-                        }
+                        Ok(Reply { parts, usage, cost, estimate, .. }) => CompactionMethod::Summary {
+                            text: text_of(&parts).into_owned(),
+                            usage,
+                            cost,
+                            estimate,
+                        },
                         Err(SummaryFailure::Blocked(blocked)) => return Ok(ContextFit::Blocked(blocked)),
                         Err(SummaryFailure::Failed(error)) if error.kind() == Kind::ModelContextExceeded => {
                             return Ok(ContextFit::SummaryRejected { bytes });

@@ -122,8 +122,13 @@ pub trait BudgetReservations: Send {
         reservation: BudgetReservation,
     ) -> impl Future<Output = Result<ReservationOutcome, Error>> + Send;
 
-    /// Settles what an effect used. `None` counts as all that was reserved for it.
-    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>);
+    /// Settles what an effect used.
+    fn settle(&mut self, key: &ReplayKey, used: UsageAmount) {
+        self.settle_assumed(key, used, UsageAmount::ZERO);
+    }
+
+    /// Settles an effect whose usage is not fully known. `assumed` is the part of `used` that is assumed.
+    fn settle_assumed(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount);
 
     /// Excludes time spent waiting for the provider from the budgets.
     fn exclude_provider_wait(&mut self, time: Duration);
@@ -139,9 +144,6 @@ pub trait TurnBudget: BudgetReservations {
         &mut self,
         reservation: BudgetReservation,
     ) -> impl Future<Output = Result<(), Error>> + Send;
-
-    /// Settles a cancelled effect. `assumed` is the part of `used` that is assumed, not known.
-    fn settle_cancelled(&mut self, _: &ReplayKey, _used: UsageAmount, _assumed: UsageAmount) {}
 }
 
 /// The persisted text of an unfinished reply, so that a model can continue it after a crash.

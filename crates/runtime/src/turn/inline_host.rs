@@ -94,7 +94,7 @@ impl BudgetReservations for InlineHost {
         Ok(ReservationOutcome { last: Seq(0), short: None })
     }
 
-    fn settle(&mut self, _: &ReplayKey, _: Option<UsageAmount>) {}
+    fn settle_assumed(&mut self, _: &ReplayKey, _: UsageAmount, _: UsageAmount) {}
 
     fn exclude_provider_wait(&mut self, _: Duration) {}
 }

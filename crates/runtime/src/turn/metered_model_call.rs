@@ -53,7 +53,7 @@ impl<H: TurnJournal + TurnBudget + PartialReplies> ModelCallHost for H {
     }
 
     async fn charge(&mut self, interrupted: InterruptedReply, most: UsageAmount) {
-        self.settle_cancelled(&interrupted.key, most, most);
+        self.settle_assumed(&interrupted.key, most, most);
         self.buffer_fact(Fact::Interrupted(interrupted));
     }
 }
@@ -132,7 +132,7 @@ impl<'a> MeteredModelCall<'a> {
                     host.charge(InterruptedReply { text, ..cancelled }, most).await;
                 }
                 // The call never went out, or its last attempt has failed and is settled already.
-                None => host.settle(key, Some(UsageAmount::ZERO)),
+                None => host.settle(key, UsageAmount::ZERO),
             }
         }
         Ok(ModelCallEnd { call, result })

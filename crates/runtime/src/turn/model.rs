@@ -317,7 +317,7 @@ impl ModelCaller<'_> {
         host: &mut H,
     ) -> Result<Step, Error> {
         // The reservation for the call is not needed.
-        host.settle(ask.key(), Some(UsageAmount::ZERO));
+        host.settle(ask.key(), UsageAmount::ZERO);
         // The position of the call is known once the buffered facts are written.
         host.flush().await?;
         let outcome =

@@ -11,8 +11,8 @@ use outlast_views::{CostDimension, CostTotals};
 use outlast_ports::journal::{FeedCursor, FeedRecord};
 use outlast_ports::store::Store;
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome, Usage};
-use outlast_vocab::record::{CompactionMethod, CompactionRecord, EffectPerformed, Fact, Record, Seq};
+use outlast_vocab::effect::Usage;
+use outlast_vocab::record::{Record, Seq};
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
 use reader::{CostEntry, CostReader, LoadedPackageNames};
 use std::collections::BTreeMap;
@@ -54,24 +54,10 @@ pub async fn daily(
 
 /// Returns the tokens and the cost of one turn, from its records. The cost includes priced tool calls.
 pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
-    let mut total = (Usage::default(), Cost::ZERO);
-    for record in records {
-        let usage = match &record.fact {
-            Fact::Performed(EffectPerformed {
-                outcome:
-                    Outcome::ModelCall(ModelOutcome::Reply(reply))
-                    | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
-                ..
-            }) => reply.usage,
-            Fact::Compacted(CompactionRecord {
-                shorter: CompactionMethod::Summary { usage, .. }, ..
-            }) => *usage,
-            Fact::Interrupted(interrupted) => interrupted.usage,
-            _ => Usage::default(),
-        };
-        total = (total.0 + usage, total.1 + record.fact.cost().unwrap_or_default());
-    }
-    total
+    records.iter().fold((Usage::default(), Cost::ZERO), |(usage, cost), record| {
+        let charged = record.fact.charge().map(|charge| charge.usage).unwrap_or_default();
+        (usage + charged, cost + record.fact.cost().unwrap_or_default())
+    })
 }
 
 /// Returns the spending of one session by turn. Reads only that session.

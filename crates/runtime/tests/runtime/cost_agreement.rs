@@ -13,9 +13,9 @@ use outlast_runtime::views::{costs, timeline};
 use outlast_views::{BudgetAccountView, CostDimension};
 use outlast_vocab::budget::{Budget, BudgetAccount, Budgets};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{StopReason, Usage};
+use outlast_vocab::effect::{ModelCharge, ModelOutcome, Outcome, StopReason, Usage};
 use outlast_vocab::message::{CallArguments, ModelName, ToolUse};
-use outlast_vocab::record::{Fact, TurnEnd};
+use outlast_vocab::record::{EffectPerformed, Fact, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, TurnId};
 use serde_json::json;
@@ -33,9 +33,11 @@ enum Attempt {
     /// Is rejected.
     Reject,
     Answer,
+    /// Answers, and does not report the usage.
+    AnswerUnreported,
 }
 
-use Attempt::{Answer, Cut, Reject, Stall};
+use Attempt::{Answer, AnswerUnreported, Cut, Reject, Stall};
 
 /// A model with prices. The n-th call makes the n-th attempt, and later calls repeat the last one.
 struct Unsteady {
@@ -60,6 +62,10 @@ impl ModelProvider for Unsteady {
                 let usage = ModelEvent::Usage(Usage { input: 100, output: 10, ..Usage::default() });
                 let text = ModelEvent::Text("whole".to_owned());
                 Box::pin(stream::iter([text, usage, ModelEvent::End(StopReason::End)].map(Ok)))
+            }
+            AnswerUnreported => {
+                let text = ModelEvent::Text("whole".to_owned());
+                Box::pin(stream::iter([text, ModelEvent::End(StopReason::End)].map(Ok)))
             }
         }
     }
@@ -247,6 +253,68 @@ async fn dead_worker_costs_each_attempt_once() {
     }
 }
 
+/// Returns the estimates of complete replies.
+async fn estimates(life: &Life) -> Vec<ModelCharge> {
+    let replies = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Performed(EffectPerformed {
+            outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+        }) => reply.estimate.map(|estimate| *estimate),
+        _ => None,
+    });
+    replies.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn reply_without_usage_costs_an_estimate() {
+    let unsteadily = Unsteadily::start(&[AnswerUnreported]).await;
+    let turn = unsteadily.life.send("go").await;
+    unsteadily.life.end(turn).await;
+    let [estimate] = estimates(&unsteadily.life).await[..] else { panic!("there is one reply") };
+    // A token per byte of the answer.
+    assert_eq!(estimate.usage.output, 5);
+    let spent = agreed(&unsteadily.memory).await;
+    assert_eq!((spent.replies, spent.unpriced, spent.usage), (1, 0, estimate.usage));
+    assert_eq!((Some(spent.cost), spent.estimated), (estimate.cost, spent.cost));
+    assert_eq!(spent.estimated_usage, spent.usage);
+    // A token per byte of the prompt and the tools.
+    assert!(spent.cost > Cost::ZERO && (100..8_000).contains(&spent.usage.input), "{spent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn estimate_is_the_same_without_budgets() {
+    let memory = MemoryStore::new();
+    let free = |config: &mut RuntimeConfig| config.package.budgets = Budgets::default();
+    let unsteadily = Unsteadily::on(memory, 1, &[AnswerUnreported], free).await;
+    let turn = unsteadily.life.send("go").await;
+    unsteadily.life.end(turn).await;
+    let spent = costs::spent(&unsteadily.memory, None, CostDimension::Session).await.unwrap();
+    let spent = &spent[&SESSION.to_string()];
+    assert!(spent.cost > Cost::ZERO && spent.usage.output == 5);
+    assert_eq!((spent.estimated, spent.estimated_usage), (spent.cost, spent.usage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_and_estimated_replies_add_up() {
+    let unsteadily = Unsteadily::start(&[Cut, AnswerUnreported]).await;
+    let turn = unsteadily.life.send("go").await;
+    unsteadily.life.end(turn).await;
+    let spent = agreed(&unsteadily.memory).await;
+    assert_eq!((spent.replies, spent.estimated, spent.estimated_usage), (1, spent.cost, spent.usage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reply_to_tool_without_usage_costs_an_estimate() {
+    let memory = MemoryStore::new();
+    let life = silent_life(&memory, "terse", 1).await;
+    let turn = life.send("go").await;
+    life.end(turn).await;
+    let by_source = costs::spent(&memory, None, CostDimension::Source).await.unwrap();
+    let spent = &by_source["tool impatient"];
+    assert!(spent.replies == 1 && spent.cost > Cost::ZERO);
+    assert_eq!((spent.estimated, spent.estimated_usage), (spent.cost, spent.usage));
+    assert!(agreed(&memory).await.cost > spent.cost);
+}
+
 /// Asks a model, and gives up after a minute if the text says so.
 struct Impatient;
 
@@ -281,7 +349,7 @@ impl Tool for Impatient {
     }
 }
 
-/// Calls the tool, then answers. The model calls of the tool do not come back.
+/// Calls the tool, then answers. The model calls of the tool do not come back, or do not report their usage.
 struct Silent(&'static str);
 
 impl ModelProvider for Silent {
@@ -291,7 +359,11 @@ impl ModelProvider for Silent {
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         if request.messages().any(|message| message.text() == "why?") {
-            return Box::pin(stream::pending());
+            let terse = [ModelEvent::Text("so".to_owned()), ModelEvent::End(StopReason::End)];
+            return match self.0 {
+                "terse" => Box::pin(stream::iter(terse.map(Ok))),
+                _ => Box::pin(stream::pending()),
+            };
         }
         let is_first = request.messages().count() == 1;
         let arguments = CallArguments::Json(json!({ "text": self.0 }));

@@ -35,8 +35,8 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 fn cost_resource(position: CostPosition, totals: &CostTotals) -> CostResource {
     let CostPosition { day, name, .. } = position;
-    let CostTotals { replies, usage, cost, unpriced, estimated } = *totals;
-    CostResource { day, name, replies, usage, cost, unpriced, estimated }
+    let CostTotals { replies, usage, cost, unpriced, estimated, estimated_usage } = *totals;
+    CostResource { day, name, replies, usage, cost, unpriced, estimated, estimated_usage }
 }
 
 /// The sort key of a cost row, and a position in the list.

@@ -130,7 +130,8 @@ fn reply() -> impl Strategy<Value = ModelOutcome> {
     let stop = (stop, option(any::<String>()));
     let reply = (parts(), vec(tool_use(), 0..3), stop, usage, cost, any::<u32>()).prop_map(
         |(parts, calls, (stop, stop_sequence), usage, cost, attempt)| {
-            ModelOutcome::Reply(Reply { parts, calls, stop, stop_sequence, usage, cost, attempt })
+            let estimate = None;
+            ModelOutcome::Reply(Reply { parts, calls, stop, stop_sequence, usage, cost, estimate, attempt })
         },
     );
     let failed = (failure(), any::<bool>())

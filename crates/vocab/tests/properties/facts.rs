@@ -209,7 +209,9 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
         }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
             let shorter = match summary {
-                Some(text) => CompactionMethod::Summary { text, usage: Usage::default(), cost: None },
+                Some(text) => {
+                    CompactionMethod::Summary { text, usage: Usage::default(), cost: None, estimate: None }
+                }
                 None => CompactionMethod::Results,
             };
             Fact::Compacted(CompactionRecord { key, through, here, shorter })

@@ -162,7 +162,7 @@ pub(super) fn metering(random: &mut SeededRandom) -> BudgetUpdate {
     let key = |random: &mut SeededRandom| ReplayKey::turn(0).model(random.one_of(&[0, 1]));
     let settled = |random: &mut SeededRandom| BudgetSettlement {
         key: key(random),
-        used: random.percent(70).then(|| amount(random)),
+        used: amount(random),
         lost: if random.percent(10) { amount(random) } else { UsageAmount::ZERO },
     };
     let if_held = random.one_of(&[ExistingReservation::Lost, ExistingReservation::Reused]);

@@ -131,7 +131,8 @@ impl ToolCallScope {
         tracing::error!(%error, "the provider refuses the model call of a tool");
         let Limits { stuck_first, stuck_most, .. } = *self.services.models.limits;
         let times = self.journal.history.stuck_wait_count(key);
-        let deadline = Some(self.services.models.clock.now().after(backoff(stuck_first, stuck_most, times + 1)));
+        let deadline =
+            Some(self.services.models.clock.now().after(backoff(stuck_first, stuck_most, times + 1)));
         let wait = Wait { key: key.stuck(times), kind: WaitKind::Event, deadline };
         self.journal.park_stuck(Failure::from(&error), wait).await
     }
@@ -179,8 +180,8 @@ impl BudgetReservations for CallModelHost<'_> {
         Ok(ReservationOutcome { last: Seq(0), short: self.0.try_to_reserve(reservation).await })
     }
 
-    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
-        self.0.settle(key, used);
+    fn settle_assumed(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
+        self.0.settle(key, used, assumed);
     }
 
     fn exclude_provider_wait(&mut self, time: Duration) {

@@ -88,13 +88,13 @@ impl ToolCallScope {
         let prepared = match ready(&inner, prepared, begins).await {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.journal.settle(key, Some(failed));
+                self.journal.settle(key, failed, UsageAmount::ZERO);
                 self.journal.send_settlements().await;
                 return Err(error);
             }
         };
         let NestedAnswer { result, writes, returned } = inner.answer_nested(&prepared, &mut changes).await?;
-        self.journal.settle(key, Some(if returned { most } else { failed }));
+        self.journal.settle(key, if returned { most } else { failed }, UsageAmount::ZERO);
         // Commit its writes with its answer. If this call runs again, the answer is replayed and nothing is written
         // twice.
         if let Some(undo) = &writes.undo {

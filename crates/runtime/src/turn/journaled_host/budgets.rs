@@ -173,10 +173,10 @@ impl BudgetReservations for JournaledHost {
         self.commit_reservation(reservation).await
     }
 
-    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
+    fn settle_assumed(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
         self.budgets.unsettled.remove(key);
         if let Some(meter) = self.budgets.active_meter() {
-            meter.settle(key, used);
+            meter.settle(key, used, assumed);
         }
     }
 
@@ -202,12 +202,5 @@ impl TurnBudget for JournaledHost {
             meter.hold_ahead(reservation);
         }
         Ok(())
-    }
-
-    fn settle_cancelled(&mut self, key: &ReplayKey, used: UsageAmount, assumed: UsageAmount) {
-        self.budgets.unsettled.remove(key);
-        if let Some(meter) = self.budgets.active_meter() {
-            meter.settle_cancelled(key, used, assumed);
-        }
     }
 }

@@ -2,7 +2,7 @@
 use super::attempts::{AttemptProgress, FailedAttempts, PastAttempts};
 use super::{MeteredModelCall, ModelCallHost, interrupted};
 use crate::delivery::live::ReplyPublisher;
-use crate::limits::budget_meter::{price_of, used_by};
+use crate::limits::budget_meter::{estimate_charge, price_of, used_by};
 use crate::limits::provider_health::{Permit, PermitRequest, ProviderPause};
 use crate::limits::provider_limits::ProviderRejection;
 use crate::turn::host::{BudgetReservations, HostTier, PartialReplies};
@@ -16,7 +16,7 @@ use outlast_ports::BoxFuture;
 use outlast_ports::budget::BudgetReservation;
 use outlast_ports::model::{EventStream, ModelProvider, ModelRequest, ProviderRate};
 use outlast_vocab::budget::UsageAmount;
-use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
+use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply, Usage};
 use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::{Message, ModelName};
 use outlast_vocab::record::{FailedAttempt, InterruptedReply, ReplyInterruption};
@@ -61,7 +61,7 @@ impl<'a> ModelRequestRunner<'a> {
             let permit = match self.admitted(&rate, &request, began, asker).await {
                 Ok(permit) => permit,
                 Err(waits) => {
-                    asker.settle(self.call.key, Some(UsageAmount::ZERO));
+                    asker.settle(self.call.key, UsageAmount::ZERO);
                     return Ok(waits);
                 }
             };
@@ -78,7 +78,7 @@ impl<'a> ModelRequestRunner<'a> {
                 Ok(()) => match progress.building.finish(attempt, self.call.info.prices.as_ref()) {
                     Ok(reply) => {
                         self.provider_answered(&request.call.model, permit);
-                        asker.settle(self.call.key, self.used(&reply, asker.is_metered()));
+                        let reply = self.booked(reply, &request, asker);
                         return Ok(self.outcome(&request, began, ModelOutcome::Reply(reply)));
                     }
                     Err(error) => error,
@@ -110,7 +110,7 @@ impl<'a> ModelRequestRunner<'a> {
             }
             self.provider.end_attempt();
             // Returns the reservation of a rejected attempt. That of a broken one is settled already.
-            let unused = Some(UsageAmount::ZERO);
+            let unused = UsageAmount::ZERO;
             let entropy = self.call.client.entropy.as_ref();
             let down = match error.class() {
                 // A provider that began to answer is up, whatever broke the stream. A probe that breaks off
@@ -327,15 +327,20 @@ impl<'a> ModelRequestRunner<'a> {
         BudgetReservation::new(self.call.key.clone(), self.most, price_of(self.call.info))
     }
 
-    /// Returns the usage that the provider reported. Usage above the reservation is booked too, because it
-    /// will be charged.
-    fn used(&self, reply: &Reply, is_metered: bool) -> Option<UsageAmount> {
-        let used = used_by(reply);
-        if is_metered && used.is_some_and(|used| !self.most.covers(used)) {
-            let (used, most) = (used.unwrap_or_default(), self.most);
+    /// Settles a complete reply. If the provider did not report its usage, an estimate is added and settled. Usage above
+    /// the reservation is booked too, because it will be charged.
+    fn booked<A: ModelCallHost>(&self, reply: Reply, request: &ModelRequest<'_>, asker: &mut A) -> Reply {
+        let is_unknown = reply.usage == Usage::default();
+        let info = self.call.info;
+        let estimate = || Box::new(estimate_charge(info, request, &reply));
+        let estimate = is_unknown.then(estimate);
+        let reply = Reply { estimate, ..reply };
+        let (used, most) = (used_by(&reply), self.most);
+        if asker.is_metered() && !most.covers(used) {
             tracing::warn!(?used, ?most, "a model used more than was reserved; the budget may be exceeded");
         }
-        used
+        asker.settle_assumed(self.call.key, used, if is_unknown { used } else { UsageAmount::ZERO });
+        reply
     }
 
     /// Counts the outcome in the metrics and returns it.

@@ -2,7 +2,7 @@
 use super::{CostTotals, day};
 use outlast_ports::store::Store;
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
+use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelCharge, ModelOutcome, Outcome, Reply};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::package::PinnedPackage;
 use outlast_vocab::record::{
@@ -120,15 +120,14 @@ impl CostReader {
             }
             Fact::Performed(performed) => self.performed(record, turn, performed),
             Fact::Compacted(CompactionRecord {
-                shorter: CompactionMethod::Summary { usage, cost, .. },
-                ..
+                shorter: CompactionMethod::Summary { estimate, .. }, ..
             }) => {
                 let model = self.named(turn).map_or("unknown", |named| &named.model).to_owned();
-                Some(self.entry(record, model, "summaries".to_owned(), replied(*usage, *cost)))
+                let spent = replied(record.fact.charge()?, estimate.is_some());
+                Some(self.entry(record, model, "summaries".to_owned(), spent))
             }
-            Fact::Interrupted(InterruptedReply { key, model, usage, cost, .. }) => {
-                let spent =
-                    CostTotals { replies: 0, estimated: cost.unwrap_or_default(), ..replied(*usage, *cost) };
+            Fact::Interrupted(InterruptedReply { key, model, .. }) => {
+                let spent = CostTotals { replies: 0, ..replied(record.fact.charge()?, true) };
                 let source = match (key.model_call(), self.tool(turn, key)) {
                     (Some(_), _) => "conversation".to_owned(),
                     (None, Some(tool)) => format!("tool {tool}"),
@@ -157,12 +156,12 @@ impl CostReader {
             _ if *reused => None,
             (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
                 let source = "conversation".to_owned();
-                Some(self.entry(record, call.model.to_string(), source, replied(reply.usage, reply.cost)))
+                Some(self.entry(record, call.model.to_string(), source, reply_totals(reply)))
             }
             (Command::DirectCall(call), Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply)))) => {
                 let tool = self.tool(turn, key).map(|tool| format!("tool {tool}"));
                 let source = tool.unwrap_or_else(|| call.usage_source.clone());
-                Some(self.entry(record, call.model.to_string(), source, replied(reply.usage, reply.cost)))
+                Some(self.entry(record, call.model.to_string(), source, reply_totals(reply)))
             }
             _ => {
                 let tool = key.nested_tool().or_else(|| self.tool(turn, key).map(ToolName::as_str))?;
@@ -193,9 +192,15 @@ impl CostReader {
 }
 
 /// The spending of a model reply.
-fn replied(usage: Usage, cost: Option<Cost>) -> CostTotals {
+fn reply_totals(reply: &Reply) -> CostTotals {
+    replied(reply.charge(), reply.estimate.is_some())
+}
+
+/// The spending of one reply with this charge.
+fn replied(ModelCharge { usage, cost }: ModelCharge, is_estimate: bool) -> CostTotals {
     let (cost, unpriced) = cost.map_or((Cost::ZERO, 1), |price| (price, 0));
-    CostTotals { replies: 1, usage, cost, unpriced, estimated: Cost::ZERO }
+    let (estimated, estimated_usage) = if is_estimate { (cost, usage) } else { Default::default() };
+    CostTotals { replies: 1, usage, cost, unpriced, estimated, estimated_usage }
 }
 
 /// The spending of a priced tool call, which has no tokens.

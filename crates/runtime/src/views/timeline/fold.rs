@@ -4,8 +4,8 @@ use super::{
 };
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
-    BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
-    ToolOutcome, Usage,
+    BatchCall, Command, DirectOutcome, EffectKind, ModelCharge, ModelOutcome, Outcome, RefusedCall,
+    StepOutcome, ToolOutcome, Usage,
 };
 use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{HookName, ToolName, ToolResult};
@@ -472,8 +472,9 @@ impl EffectView {
         (self.answered, self.until) = (Some(record.seq), Some(record.at));
         self.state = match outcome {
             Outcome::ModelCall(outcome) | Outcome::DirectCall(DirectOutcome(outcome)) => {
-                if let ModelOutcome::Reply(Reply { usage, cost, .. }) = outcome {
-                    (self.usage, self.cost) = (Some(*usage), *cost);
+                if let ModelOutcome::Reply(reply) = outcome {
+                    let ModelCharge { usage, cost } = reply.charge();
+                    (self.usage, self.cost) = (Some(usage), cost);
                 }
                 match outcome {
                     ModelOutcome::Reply(_) => EffectState::Done,
