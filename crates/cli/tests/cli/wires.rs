@@ -2,6 +2,7 @@
 mod anthropic;
 
 use crate::place::Place;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -31,18 +32,30 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wires").join(name)
 }
 
+/// Returns Python with the clients of `testing/clients`.
+fn python_with_clients() -> Command {
+    Command::new(need("clients-python/bin/python"))
+}
+
+/// Returns the packages of `testing/clients`.
+fn node_modules() -> PathBuf {
+    need("clients-node/node_modules")
+}
+
+/// Returns the version of Node.js that the newest clients demand.
+fn node_for_clients() -> Command {
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    Command::new(node_modules().join(format!("node-linux-{architecture}/bin/node")))
+}
+
 /// Returns the official Python client.
 fn python() -> Command {
-    let mut command = Command::new(need("openai-python/bin/python"));
-    command.arg(script("openai_client.py"));
-    command
+    with(python_with_clients(), &[script("openai_client.py")])
 }
 
 /// Returns the official JavaScript client.
 fn node(mode: &str) -> Command {
-    let mut command = Command::new("node");
-    command.arg(script("openai_client.mjs")).arg(mode).arg(need("openai-node/node_modules"));
-    command
+    with(with(with(node_for_clients(), &[script("openai_client.mjs")]), &[mode]), &[node_modules()])
 }
 
 /// A server that requires a key.
@@ -191,7 +204,7 @@ fn openai_javascript_client_sees_incomplete_answer_on_shutdown() {
     stopped_in_the_middle(|url, key| with(node("stopped"), &[url, key]));
 }
 
-fn with(mut command: Command, args: &[&str]) -> Command {
+fn with(mut command: Command, args: &[impl AsRef<OsStr>]) -> Command {
     command.args(args);
     command
 }

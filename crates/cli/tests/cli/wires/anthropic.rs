@@ -1,20 +1,17 @@
 //! Tests of Anthropic's endpoint with its official clients.
 use super::{
-    SCRIPT, Server, is_fine, key, killed_in_the_middle, need, script, stopped_in_the_middle, with, wrong,
+    SCRIPT, Server, is_fine, key, killed_in_the_middle, node_for_clients, node_modules, python_with_clients,
+    script, stopped_in_the_middle, with, wrong,
 };
 use crate::place::Place;
 use std::process::Command;
 
 fn python(mode: &str) -> Command {
-    let mut command = Command::new(need("anthropic-python/bin/python"));
-    command.arg(script("anthropic_client.py")).arg(mode);
-    command
+    with(with(python_with_clients(), &[script("anthropic_client.py")]), &[mode])
 }
 
 fn node(mode: &str) -> Command {
-    let mut command = Command::new("node");
-    command.arg(script("anthropic_client.mjs")).arg(mode).arg(need("anthropic-node/node_modules"));
-    command
+    with(with(with(node_for_clients(), &[script("anthropic_client.mjs")]), &[mode]), &[node_modules()])
 }
 
 /// Returns the address of this endpoint.
