@@ -1,5 +1,6 @@
 //! Tests of the compatible endpoints with the official clients of OpenAI and Anthropic.
 mod anthropic;
+mod matrix;
 
 use crate::place::Place;
 use std::ffi::OsStr;
