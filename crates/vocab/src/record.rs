@@ -70,6 +70,10 @@ impl Record {
 /// Something that became true.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most records are effects, so a box would cost one allocation for each"
+)]
 pub enum Fact {
     /// The session was opened.
     Opened {
