@@ -1,7 +1,7 @@
 //! Runs all examples, and checks that the program in the README is one of them.
 use outlast::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[path = "../../../examples/ask_a_model.rs"]
 mod ask_a_model;
@@ -179,6 +179,12 @@ const GUIDE_FRAGMENTS: &[(&str, &str)] = &[
     ("telemetry.md", "let text = outlast::telemetry"),
 ];
 
+/// Returns the pages in a directory and below it.
+fn pages(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] }).collect()
+}
+
 /// Doc tests compile `src/guide.rs`. This test compares it with the guide.
 #[test]
 fn guide_code_is_compiled() {
@@ -189,8 +195,7 @@ fn guide_code_is_compiled() {
     let lines: Vec<&str> = lines.filter(|line| !line.starts_with("# ")).collect();
     let compiled = lines.join("\n") + "\n";
     let mut fragments = GUIDE_FRAGMENTS.to_vec();
-    for page in fs::read_dir(root.join("../../docs/guide")).unwrap() {
-        let page = page.unwrap().path();
+    for page in pages(&root.join("../../docs/guide")) {
         let name = page.file_name().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&page).unwrap();
         for block in text.split("\n```rust").skip(1) {

@@ -158,8 +158,9 @@ fn full_disk_loses_nothing_and_recovers_with_space() {
             $ run four --session ann --script script.txt
             Fine.
             | · the conversation grew too long for the model: its beginning is summarised
+            | · the conversation grew too long for the model: long texts are cut
             $ verify ann
-            ses_1 intact: 15 records
+            ses_1 intact: 16 records
         "#]],
     );
 }

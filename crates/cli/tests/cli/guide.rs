@@ -120,11 +120,16 @@ fn furnished(block: &str) -> Place {
     place
 }
 
+/// Returns the pages in a directory and below it.
+fn pages(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] }).collect()
+}
+
 #[test]
 fn config_files_of_the_guide_are_valid() {
     let mut looked = 0;
-    for page in fs::read_dir(root("docs/guide")).unwrap() {
-        let page = page.unwrap().path();
+    for page in pages(&root("docs/guide")) {
         for part in parts(&fs::read_to_string(&page).unwrap()) {
             let Part::Block(language, block) = part else { continue };
             if language != "toml" || !is_ours(&block) {

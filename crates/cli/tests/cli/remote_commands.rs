@@ -258,10 +258,10 @@ fn write_commands_work_over_a_server() {
             key_1 of service:ci is invalid since TIME
             $ agents list
             AGENT  IN          MODEL                                     PACKAGE
-            clerk  the server  rehearsal/script-11800270  answers first  7d250d8529cca358229c7611578d02c8c45eb7a3be91d9848eb9ebfb9e8bd2c2
+            clerk  the server  rehearsal/script-11800270  answers first  b347fc520ae3726c5f5b2b49c87068966af1ccb2b8a533b525fd2e9851a616fb
             $ agents show clerk
             agent clerk
-            package 7d250d8529cca358229c7611578d02c8c45eb7a3be91d9848eb9ebfb9e8bd2c2
+            package b347fc520ae3726c5f5b2b49c87068966af1ccb2b8a533b525fd2e9851a616fb
             model rehearsal/script-11800270
             tools pay
             $ agents import clerk.toml
