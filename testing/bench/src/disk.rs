@@ -130,8 +130,8 @@ impl BareSession {
     fn open(conn: &Connection) -> rusqlite::Result<Self> {
         let id: [u8; 16] = bench_rig::worker().to_u128().to_be_bytes();
         conn.execute(
-            "INSERT INTO sessions (id, created, updated, state, fence, lease_until, last_seq, last_hash, turns, queued, claims)
-             VALUES (?1, 1, 1, 0, 0, 0, 0, zeroblob(32), 0, 0, 0)",
+            "INSERT INTO sessions (id, created, updated, state, fence, lease_until, last_seq, last_hash, turns, queued)
+             VALUES (?1, 1, 1, 0, 0, 0, 0, zeroblob(32), 0, 0)",
             [id],
         )?;
         let no = conn.last_insert_rowid();
@@ -194,5 +194,17 @@ impl BareSession {
         )?
         .execute([self.no, self.seq, self.turns])?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_writer_fits_the_schema_of_the_store() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let rate = bare_writer_rate(dir.path(), Duration::from_millis(1)).expect("its rows fit the tables");
+        assert!(rate > 0.0, "{rate}");
     }
 }
