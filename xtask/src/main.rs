@@ -23,24 +23,26 @@ usage: cargo xtask COMMAND
 
   test [FILTER…]   runs every check and every test, and installs what they need; prints the time of
                    each step; with a FILTER only the tests whose names contain it
-  test --quick     runs the lints and the tests that take a moment
-  tidy             checks the rules of the repository: who may use whom, purity, pages, links
+  test --quick     runs the lints and the fast tests
+  tidy             checks the rules of the repository: dependencies, purity, pages, links
   fuzz [--seconds N] [TARGET…]
                    searches for inputs that make a decoder or parser panic: each target for
                    N seconds (60); needs a C++ compiler and installs one
-  bench [ARGS…]    measures Outlast in release mode; ARGS go to the benchmark
+  bench [--dist] [ARGS…]
+                   measures Outlast as `cargo build --release` builds it, or with --dist as it ships; ARGS go to the
+                   benchmark (--quick)
   sim [ARGS…]      crashes the whole system on a simulated machine: every scenario at every point, then
                    2,000 seeds; ARGS go to the simulator (--seeds N, --minutes M, --scenario S, --seed S)
   torture [--kills N] [--minutes M] [--seed S] [--round R] [--json FILE] [--dir DIR]
-                   kills the real binary at random, 1000 times if nothing else is said, and holds its
-                   journal against what an outside witness saw; see docs/guide/torture.md
-  proof [KILLS]    tortures the real binary (1000 kills if nothing else is said), runs the simulator, and
-                   writes what came of both to docs/proof.md
-  planted [BUG…]   breaks a promise on purpose, one at a time, in a tree of its own, and sees that the check
+                   kills the real binary at random times (1000 by default) and compares its journal with an
+                   independent witness; see docs/guide/torture.md
+  proof [KILLS]    runs torture (1000 kills by default) and the simulator, and writes the results to
+                   docs/proof.md
+  planted [BUG…]   adds one known bug at a time to a copy of the source, and checks that the test
                    that guards it fails; the bugs are in xtask/planted
   console [--check | --browser | --pictures]
-                   builds the console into console/dist; with --check sees that what is checked in is what the sources give,
-                   with --browser plays the binary before a browser, with --pictures takes the pictures of the guide
+                   builds the console into console/dist; --check compares it with a fresh build,
+                   --browser runs the browser tests, --pictures takes the images of the guide
   book             builds the documentation as a web site with search, in target/book; installs mdBook the first time
   help             prints this text
 ";
@@ -78,24 +80,27 @@ fn program(package: &str, profile: &str, args: &[String]) -> ExitCode {
     exit_code(hand_over(command::program(&root(), package, profile).args(args)))
 }
 
-/// Runs the benchmark with the current binary.
+/// Runs the benchmark with the current binary. With `--dist`, measures what ships.
 fn bench(args: &[String]) -> ExitCode {
-    exit_code(release_program("outlast-bench", args))
+    match args.split_first() {
+        Some((dist, args)) if dist == "--dist" => exit_code(built_program("outlast-bench", "dist", args)),
+        _ => exit_code(built_program("outlast-bench", "release", args)),
+    }
 }
 
 /// Runs the torture test, which finds the binary beside itself.
 fn torture(args: &[String]) -> ExitCode {
-    exit_code(release_program("outlast-torture", args))
+    exit_code(built_program("outlast-torture", "release", args))
 }
 
 /// Builds the binary and the programs that use it from the same state, and runs one of them.
-fn release_program(name: &str, args: &[String]) -> Result<(), String> {
+fn built_program(name: &str, profile: &str, args: &[String]) -> Result<(), String> {
     let root = root();
-    let build = ["build", "--release", "--locked"];
+    let build = ["build", "--profile", profile, "--locked"];
     hand_over(command::cargo(&root).args(build).args(command::RELEASE_PROGRAMS))?;
-    let release = command::target(&root)?.join("release");
-    let mut program = Command::new(release.join(name));
-    hand_over(program.current_dir(&root).env("OUTLAST_BINARY", release.join("outlast")).args(args))
+    let programs = command::target(&root)?.join(profile);
+    let mut program = Command::new(programs.join(name));
+    hand_over(program.current_dir(&root).env("OUTLAST_BINARY", programs.join("outlast")).args(args))
 }
 
 /// Runs both and writes the page with the results. Only this command writes the page.
