@@ -13,7 +13,8 @@ use serde_json::Value;
 
 /// The status of a turn that ran and then failed or was cancelled, on APIs that have no object for it.
 ///
-/// A repeated request could run the turn's tools again, so this is a status that no client repeats by itself:
+/// A repeated request could run the turn's tools again, so ended turns have a status that clients of Chat and Messages do
+/// not repeat:
 ///
 /// | status | repeated by |
 /// |---|---|

@@ -526,7 +526,7 @@ impl TurnHistory {
     /// not started.
     fn park(&mut self, waits: Vec<Wait>, at: Millis) {
         for stuck in waits.iter().filter_map(|wait| wait.key.stuck_at()) {
-            // What was stuck gets the full provider wait again when it is resumed.
+            // A call that was stuck starts with its full provider wait when it is resumed.
             self.provider_down_since.retain(|call, _| *call != stuck && !call.is_under(&stuck));
         }
         for wait in &waits {

@@ -76,7 +76,7 @@ pub trait Queries: Send + Sync {
     fn turns(&self, session: SessionId, from: u32, limit: usize) -> ResultFuture<'_, Vec<TurnView>>;
 
     /// Returns the turns that requests without an idempotency key started, among `limit` turns after `after`. `None`
-    /// looks at the newest ones. Only for a handle that sees all organisations; for others there are none.
+    /// looks at the newest ones. Returns none for a handle that is limited to one organisation.
     fn request_turns(&self, after: Option<TurnNo>, limit: usize) -> ResultFuture<'_, RequestTurns>;
 
     /// Returns how far a turn is that a request started.

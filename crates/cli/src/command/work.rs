@@ -202,7 +202,7 @@ mod tests {
         assert!(lines(9, vec![reply(1, 80), reply(2, 1)]).is_empty());
         let both = ["ses_1 writes: 90 words, 10 s", "ses_2 waits for text of its model, 5 s"];
         assert_eq!(lines(10, vec![reply(2, 0), reply(1, 90)]), both);
-        // The next reply of the session counts from its own beginning.
+        // Five seconds pass again before the first line of the next reply.
         assert!(lines(15, vec![]).is_empty());
         assert!(lines(20, vec![reply(1, 1)]).is_empty());
     }

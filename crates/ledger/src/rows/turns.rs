@@ -70,7 +70,7 @@ pub trait TurnRows: RowAccess {
 pub trait TurnQueries: TurnRows {
     /// Returns turns by ascending number, starting after `after`.
     fn turns_after(&self, after: TurnNo, limit: usize) -> Result<Vec<TurnRow>, Error>;
-    /// Returns the highest number of a turn, or 0 if there is none.
+    /// Returns the highest number of a turn, or 0 in an empty database.
     fn newest_turn(&self) -> Result<TurnNo, Error>;
 }
 

@@ -58,8 +58,8 @@ pub(crate) fn link_note(link: &Link) -> String {
     format!("[{name} is at {}, which this model cannot open]", link.url)
 }
 
-/// Returns an instruction in the middle of a conversation as a text within the user's message. Not every server
-/// accepts a system message there.
+/// Returns an instruction in the middle of a conversation as a text within the user's message, because some servers
+/// reject a system message there.
 pub(crate) fn instruction_text(text: &str) -> String {
     format!("<system>\n{text}\n</system>")
 }

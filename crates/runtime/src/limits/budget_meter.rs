@@ -231,8 +231,8 @@ pub(crate) fn used_by(reply: &Reply) -> UsageAmount {
     UsageAmount { tokens, money: cost.unwrap_or_default(), calls: 1, millis: 0 }
 }
 
-/// Estimates what a complete reply is charged if its provider did not report the usage: a token per byte of the request
-/// and of the reply, because a token has at least one byte. The reply has no more tokens than the request allows.
+/// Estimates the charge for a complete reply whose provider did not report the usage: one token per byte of the request
+/// and of the reply, because a token has at least one byte. The reply counts at most the limit of the request.
 pub(crate) fn estimate_charge(
     info: ModelCapabilities,
     request: &ModelRequest<'_>,

@@ -128,7 +128,7 @@ impl Request {
     }
 }
 
-/// A connection whose answer nobody reads yet.
+/// A connection whose answer is not read yet.
 pub(crate) struct OpenConnection {
     _stream: BufReader<TcpStream>,
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
-/// No client may reach the internet, so every proxy is a port where nobody listens.
+/// A closed port, used as the proxy of every client. It keeps them from the internet.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
 /// The file with the program's standard error.

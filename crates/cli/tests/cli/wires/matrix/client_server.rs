@@ -89,7 +89,7 @@ impl ClientServer {
         charges.lines().filter(of_scenario).map(turn).collect()
     }
 
-    /// Lets the turns go on that wait for this.
+    /// Opens a gate. The turns that wait at it continue.
     pub(super) fn open_gate(&self, name: &str) {
         self.place.write(name, "");
     }

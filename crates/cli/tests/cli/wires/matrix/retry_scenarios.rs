@@ -1,4 +1,4 @@
-//! What a client does when a turn that charged somebody fails, is cancelled, or loses its server.
+//! Tests that a charge is made once if its turn fails, is cancelled, or loses its server, whatever the client repeats.
 //!
 //! Each scenario must charge exactly once, whatever the client repeats.
 use super::Observed;
